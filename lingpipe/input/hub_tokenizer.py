@@ -98,7 +98,7 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return {token id: number of bytes}: a letter of GPT-2's alphabet is one byte; other tokens are plain text."""
+    """Return {token id: number of bytes}: one per letter if all are in GPT-2's alphabet, else its UTF-8 size."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())

@@ -63,7 +63,7 @@ class Cut(NamedTuple):
     memory_limit: float | None = None  # bytes of a device that the cut keeps to
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
-        """Return the list of `Partition` on the given devices, one name per stage."""
+        """Return the `Partition` of each stage; `devices` has a device name per stage."""
         memory = [None] * len(self.ends) if self.memory is None else self.memory.of_cut(self.ends).tolist()
         return [
             Partition(

@@ -25,7 +25,7 @@ _OF_SCALARS = {row_rules.MEAN: Kind.MEAN, row_rules.CONSTANT: Kind.MEAN, row_rul
 
 
 class NotAdditive(Exception):
-    """The loss of a batch does not follow from the losses of its parts; callers complete the message's sentence."""
+    """The loss of a batch does not follow from the losses of its parts; callers append a clause to the message."""
 
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,

@@ -32,7 +32,7 @@ class StepSeeds:
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
     def _of_inference(self) -> tf.Tensor:
-        """Give layers that are random in inference new numbers in each call, without affecting training."""
+        """Return seed and step for inference, new in each call, without affecting training."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
             number = self._num_inferences.assign_add(1)

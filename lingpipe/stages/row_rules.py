@@ -216,7 +216,7 @@ def _reshaped(node: Node) -> Dependence:
 
 
 def _sliced(node: Node) -> Dependence:
-    """Return the dependence of a slice without negative strides; an element of a shape may be the number of rows."""
+    """Return the dependence of a slice without negative strides; a number sliced from a shape may count the rows."""
     start, strides = node.value(1), node.value(3) if node.operation.type == 'StridedSlice' else 1
     if start is None or strides is None or np.min(strides) < 0:
         return MIXED

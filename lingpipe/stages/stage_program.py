@@ -130,7 +130,7 @@ class StageProgram:
 
     def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> ActionResult:
-        """Build the backward action, which recomputes missing residuals, so that they stay inside one function.
+        """Build the backward action; its function recomputes missing residuals, which never leave it.
 
         Args:
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
@@ -218,7 +218,7 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose, once for each `needed`, what forward actions with `retained='selected'` retain.
+        """Choose, once for each `needed`, which tensors forward actions keep with `retained='selected'`.
 
         Args:
             choose: function that takes three lists (operations of the forward pass, residuals, and tensors that exist

@@ -42,7 +42,7 @@ def model_variables(body: Any) -> dict:
 
 
 def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
-    """Return TensorFlow's checkpoint of {name: variable}, where each slash of a name begins a dictionary."""
+    """Return TensorFlow's checkpoint of {name: variable}; slashes in names make nested dictionaries."""
     tree = {}
     for name, variable in named.items():
         *folders, leaf = name.split('/')
