@@ -1,4 +1,4 @@
-"""SingleTaskModelParams: the class in which a user defines one experiment, its datasets and its task."""
+"""SingleTaskModelParams, the class in which a user defines the datasets and the task of one experiment."""
 
 
 from lingpipe import hyperparams, wording

@@ -20,10 +20,10 @@ _VALIDATION, _MEMORY = 'val_', 'Memory of each device'
 
 
 class Trace(keras.callbacks.Callback):
-    """Measures some steps before training begins, prints where their time went, and writes the picture to a folder.
+    """Measures some steps before training begins; prints where their time went, and writes a timeline to a folder.
 
     Args:
-        folder: folder to write timeline.png into, and trace.json, which ui.perfetto.dev shows.
+        folder: where timeline.png and trace.json are written; ui.perfetto.dev shows trace.json.
         x: nest of tensors `[batch, ...]`, one batch.
         y: nest of tensors `[batch, ...]`, its targets.
         sample_weight: tensor `[batch, ...]`, or None.
@@ -106,7 +106,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(measure)
 
     def _of_batch(self, parts):
-        """Return the parts of a section that needs a batch; without a batch or after an error, a note about it."""
+        """Return the parts of a section that needs a batch; if there is no batch or an error occurs, return a note."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

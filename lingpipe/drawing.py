@@ -48,7 +48,7 @@ def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: st
 
     Args:
         legend: for each kind of block its name and its colour.
-        limit: value of a line across all rows, or None.
+        limit: where to draw a line across all rows, in `unit`; None: nowhere.
     """
     heights = [min(_ROW * len(panel.names), _MOST_HEIGHT) for panel in panels]
     figure = Figure((_WIDTH, sum(heights) + _AROUND * (len(panels) + 0.5)), layout='constrained')

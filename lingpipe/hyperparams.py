@@ -134,7 +134,7 @@ class Params:
             raise TypeError('This Params instance is immutable; change a Copy() made before Freeze().')
 
     def Set(self, **kwargs: Any) -> Self:
-        """Set fields, and return self; `Set(**{'train.max_steps': 5})` sets one inside nested Params.
+        """Set fields, and return self; `Set(**{'train.max_steps': 5})` sets a field of nested Params.
 
         Raises:
             AttributeError: there is no such field.
@@ -183,7 +183,7 @@ class Params:
         return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
-        """Return {path: text of the value} of all fields, and {path: type} of these and of containers of Params."""
+        """Return {path: text of the value} and {path: type} of all fields; the types include containers of Params."""
         texts, kinds = {}, {}
         for path, value in param_tree.walk(self):
             if not param_tree.holds_params(value):

@@ -62,7 +62,7 @@ from tensorflow.python.saved_model import save_context
 
 
 def keras_hub_presets() -> Any:
-    """Return KerasHub's module of presets, which reads weights into an existing model whose variables are placed.
+    """Return KerasHub's module of presets, which reads weights into a model whose variables already are on devices.
 
     It is imported only if a KerasHub model is used, so KerasHub need not be installed.
     """

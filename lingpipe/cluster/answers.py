@@ -1,7 +1,7 @@
 """Contact between processes: checks of this process's port, checks of its peers, and messages to them.
 
-TensorFlow itself would wait forever for a missing process, without naming it, and ignore signals. Messages go through
-queues on the servers::
+TensorFlow itself would wait forever for a missing process, not name the process, and ignore signals. Messages go
+through queues on the servers::
 
     chief                                   worker or parameter server
     tell_end ─────────────────────────────> wait_for_end           training has ended, with an exit code
@@ -65,7 +65,7 @@ def listening(config: cluster_config.ClusterConfig) -> socket.socket:
 
 
 def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
-    """Return why a server cannot listen, in the system's words, and what to do."""
+    """Return an error message: the system's reason why a server cannot listen, and what to do."""
     _, port = cluster_config.host_and_port(config.address)
     return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
             f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '
@@ -108,7 +108,7 @@ def silence_in_words(config: cluster_config.ClusterConfig) -> str:
 
 def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
-    """Wait until enough workers answer, for at most `SECONDS_TO_WAIT`; return the names of those that do not.
+    """Wait at most `SECONDS_TO_WAIT` until enough workers answer; return the names of workers that do not answer.
 
     `is_enough` is a function of these names and the seconds waited so far.
 
@@ -129,7 +129,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return the `Wait` around TensorFlow's connecting to the peers, limited to `SECONDS_TO_WAIT` by default."""
+    """Return the `Wait` for TensorFlow to connect to the peers; its limit is `SECONDS_TO_WAIT` by default."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))
@@ -144,7 +144,7 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """Call `heard`, in another thread, with the name of each server of a job that asks the chief to stop.
+    """When a server of `job` asks the chief to stop, call `heard` with the server's name, in another thread.
 
     `heard` replaces the function of an earlier call.
     """
@@ -163,7 +163,7 @@ def wait_for_end(config: cluster_config.ClusterConfig, target: str) -> int:
 
 
 def ask_to_stop(config: cluster_config.ClusterConfig, target: str) -> bool:
-    """Ask the chief to stop, through the server `target` of this process; return whether a chief listens."""
+    """Use the server `target` of this process to ask the chief to stop; return whether a chief listens."""
     with _session(_STOP, config.task, target) as (session, queue):
         session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
@@ -204,7 +204,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Open a session at one server and the queue named `word` there, because eager code does not share queues."""
+    """Open a session at one server, and the queue named `word` there, because only sessions share queues."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):

@@ -86,7 +86,7 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
         task: name of this process, such as 'worker:1'; None: the name in the file, else the name in TF_CONFIG; a file
             without a name suits all machines.
-        mode: one of MODES; the cluster must have exactly the jobs of the mode. None: any.
+        mode: one of MODES; the cluster needs exactly its jobs (multi_worker takes a chief as worker 0). None: any jobs.
 
     Raises:
         ValueError: the cluster is missing or wrong.
@@ -114,7 +114,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def device_of(name: str) -> str:
-    """Return TensorFlow's name of a process such as 'worker:1'."""
+    """Return TensorFlow's name of a process: '/job:worker/task:1' for 'worker:1'."""
     return f'/job:{name.replace(":", "/task:")}'
 
 

@@ -13,7 +13,7 @@ With --tpu=slice one program, the coordinator, uses all hosts. It is a client of
                                       │
     host 1                            └──> worker:1   server, holds the TPUs of host 1      lingpipe train itself
 
-Nothing here imports TensorFlow, because its import reads an environment variable that is set here.
+Nothing here imports TensorFlow, because TensorFlow's import reads an environment variable that is set here.
 """
 
 import json
@@ -180,5 +180,5 @@ def start_server(command: Sequence[str], environment: Mapping[str, str] = os.env
 
 
 def slice_target(config: cluster_config.ClusterConfig) -> str:
-    """Return the addresses of the hosts of a slice, in the form of `TPUClusterResolver`."""
+    """Return the addresses of a slice's hosts, in the form that `TPUClusterResolver` takes."""
     return ','.join(f'grpc://{address}' for address in config.jobs['worker'])

@@ -6,7 +6,7 @@ r"""Start a cluster on this machine, for trials and tests.
 Every process runs the same command with its own TF_CONFIG, on a free port of loopback::
 
     launcher ─┬─> chief        ends the cluster when it ends
-              ├─> worker 0     (with --cluster=multi_worker there is no chief: the cluster ends when all workers have)
+              ├─> worker 0     (--cluster=multi_worker has no chief: the cluster ends when all workers have ended)
               ├─> worker 1
               └─> ps 0
 """
@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments):
-    """Return the launcher's settings, the command of each process, and the --cluster in the command or None."""
+    """Return the launcher's settings, the one command that all processes run, and its --cluster (None if missing)."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=(__doc__ or '').split('\n')[0])
@@ -193,7 +193,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Print and return whether the cluster can have its own network; return False at once if it needs another."""
+    """Print and return whether the cluster can have its own network; just return False if `command` names a URL."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(

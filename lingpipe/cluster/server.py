@@ -26,15 +26,15 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     """Lend the devices of this process to the cluster until training ends or a signal arrives.
 
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. This process
-    meanwhile waits at most 25 seconds, or until a second signal. If `is_replaceable` and another worker serves, the
-    chief is not told, so training continues. This process then ends after 25 seconds, when training ends, or at a
+    meanwhile waits at most 25 seconds, or until a second signal. If `is_replaceable` is set and another worker serves,
+    the chief is not told, so training continues. This process then ends after 25 seconds, when training ends, or at a
     second signal. The process ends by `os._exit`, because TensorFlow cannot stop a server. Its exit code is what the
     chief has sent, or else `waits.TRY_AGAIN`. Unless `use_all_cores` is set, each CPU device has one thread, as virtual
     devices do.
 
     Args:
-        num_cpu_devices: into how many devices the CPU is split, its share of the devices of the pipeline.
-        use_all_cores: whether the CPU has as many threads as cores, as on the host of accelerators.
+        num_cpu_devices: number of devices into which the CPU is split: this process's share of the pipeline's devices.
+        use_all_cores: whether the CPU has one thread per core; this suits the host of accelerators.
 
     Raises:
         RuntimeError: the port stays taken.

@@ -56,7 +56,7 @@ class Wait:
         position: function that returns the progress of the work. Each change restarts the clock, and None stops it. By
             default the whole scope is one wait.
         on_timeout: function that is called with the message, in the watching thread; None: `end_process`.
-        is_urgent: function that returns whether 5 seconds are the limit, because the process was asked to stop.
+        is_urgent: function that returns whether the process was asked to stop; if so, 5 seconds are the limit.
         first_warning_seconds: seconds before the first warning, at most a quarter of the limit; None: 30.
     """
 
@@ -129,7 +129,7 @@ class Wait:
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Return the `Wait` until a checkpoint is `verb` ('written' or 'read'); other arguments as in `for_files`."""
+    """Return the `Wait` for a checkpoint to be 'written' or 'read' (`verb`); see `for_files` for other arguments."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
@@ -148,7 +148,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 
 
 def die_with(parent: int) -> None:
-    """Make the system kill this process when the parent's thread that started this process ends."""
+    """Make the system kill this process when its creator, a thread of the parent, ends."""
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # the parent has ended meanwhile

@@ -1,4 +1,4 @@
-"""What a process of a cluster does, depending on --cluster and its task.
+"""What a process of a cluster does, depending on --cluster and on the job of the process.
 
                         chief            worker         ps
     pipeline            trains           serves
@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return the number of devices into which a server splits its CPU: its share of the pipeline."""
+    """Return into how many devices a server splits its CPU: for its share of the pipeline, or for a whole pipeline."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -114,7 +114,7 @@ def _train_elastic_pipeline(command, config, reached):
 
 
 def _run_on_slice(command):
-    """Train on a slice. Every host checks the params, so that none waits for a chief that refuses them."""
+    """Train on a slice. Every host checks the params, so that no host waits for a chief that refuses the params."""
     from lingpipe.placements import tpu_system
     tpu_system.validate(command.params.task.body, command.given.mode)
     config = launchers.read_slice(command.given.task)
@@ -161,7 +161,7 @@ def _train_as_worker(command):
 
 @contextlib.contextmanager
 def _ending_at_once(seconds=0):
-    """End the program some seconds after an error, because TensorFlow would wait at exit for ended processes."""
+    """End the program by force, `seconds` after an error: TensorFlow would wait at exit for ended processes."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

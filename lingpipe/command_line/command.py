@@ -1,4 +1,4 @@
-"""The command `lingpipe`, and `run.py`, which does the same in a clone.
+"""The command `lingpipe`, and `run.py`, which does the same in a clone of the repository.
 
     lingpipe train --model=params.amoebanet --logdir=logs/amoebanet
     python run.py --mode=train --model=params.amoebanet --logdir=logs/amoebanet
@@ -57,7 +57,7 @@ def _use(tool, words):
 
 
 def _with_mode(words):
-    """Return the words with the sub-command, if there is one, as --mode."""
+    """Return the words; a mode at their start, such as `train`, becomes the flag --mode."""
     first, *others = words
     if first not in topics.MODES:
         return words
@@ -81,7 +81,7 @@ def _usage_error(error):
 
 
 def _experiment():
-    """Return the params with the evaluation inputs, after all overrides, and {name: Params} of these inputs."""
+    """Apply all overrides; return the params, which hold the evaluation inputs, and {name: Params} of these inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']

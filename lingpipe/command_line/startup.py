@@ -37,7 +37,7 @@ def open_missing() -> None:
 
 
 def allow_all_characters() -> None:
-    """Make standard output escape what its encoding lacks, as standard error does."""
+    """Make standard output escape characters that its encoding lacks, as standard error does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors='backslashreplace')
 

@@ -106,7 +106,7 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
         nccl              NVIDIA's all-reduce, by tf.distribute
 
     Args:
-        method: one of `METHODS`; 'auto': 'nccl' if the replicas are different GPUs of one host, else 'add'.
+        method: one of `METHODS`; 'auto': 'nccl' if `devices` are different GPUs of one host, else 'add'.
         parts: for each replica, the list of its tensors.
         owners: one device name per tensor: the device that needs its sum.
     """
@@ -226,7 +226,7 @@ def working_for(replica: Replica | None) -> Iterator[None]:
 
 
 def equal_groups(group_size: int, num_replicas: int) -> int:
-    """Return the size of groups, less than `group_size` if there are fewer replicas; refuse unequal groups."""
+    """Return `group_size`, or `num_replicas` if that is less; raise ValueError if groups would be unequal."""
     group_size = min(group_size, num_replicas)
     if num_replicas % group_size:
         sizes = [size for size in range(1, num_replicas + 1) if num_replicas % size == 0]
@@ -237,7 +237,7 @@ def equal_groups(group_size: int, num_replicas: int) -> int:
 
 
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-    """Sum a tensor, and its gradient, over a group of consecutive replicas, at the same micro-batch of each.
+    """Sum a tensor, and its gradient, over a group of consecutive replicas, all at the same micro-batch.
 
     The sum is a collective operation inside the function of a stage: every member waits for the others, in its own
     forward action, and again in its backward action. All follow the same schedule, so no member waits forever. In a

@@ -107,7 +107,7 @@ def use_virtual_devices(num_devices: int) -> None:
 
 
 def configure_graph_optimizer() -> None:
-    """Switch off the optimisation of graphs outside the stages, which costs start-up seconds and gains nothing.
+    """Switch off the optimisation of graphs outside the stages, because optimising costs seconds and gains nothing.
 
     The graph of a step contains one call for each action and each device's update, so there is nothing to optimise. The
     functions of stages are still optimised, see `graph_pieces.py`. The switch applies to the whole process.
@@ -169,13 +169,13 @@ def num_devices() -> int:
 
 
 def use_processes(prefix: str) -> None:
-    """From now on, choose devices of stages by a prefix of their names, such as '/job:worker/' for all workers."""
+    """Restrict later choices of stage devices to names that begin with `prefix`, as '/job:worker/' for all workers."""
     global _process
     _process = prefix
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
-    """Return a grid of device names: a row per replica, a column per partition. No number may be 'auto'."""
+    """Return a grid of device names: a row per replica, a column per partition. Neither number may be 'auto'."""
     p = body_params
     devices = p.devices or stage_devices(p.num_replicas * p.num_partitions)
     return [devices[start:start + p.num_partitions] for start in range(0, len(devices), p.num_partitions)]

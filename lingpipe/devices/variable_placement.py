@@ -118,7 +118,7 @@ def read_unwatched(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Read the variables of all stages by `read`: each variable on its device, and once even if stages share it."""
+    """Read the variables of all stages by `read`, each on its device; read a variable that stages share once."""
     known = {}
 
     def value_of(stage: Any, variable: Any) -> tf.Tensor:
@@ -149,7 +149,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to Keras variables on their devices; return the updates that are left, an empty list."""
+    """Assign new values to Keras variables on their devices; return an empty list, because no updates are left."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

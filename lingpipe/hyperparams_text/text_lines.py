@@ -34,7 +34,7 @@ def split(text: str) -> list[tuple[str, str]]:
 
 
 def join(texts: Mapping[str, str]) -> str:
-    """Return a `path : text` line for each of `texts`; sorted by path, element 2 of a list before element 10."""
+    """Return a `path : text` line for each of `texts`, sorted by path; element 2 of a list precedes element 10."""
     def natural(path):
         return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
     return ''.join(f'{path} : {texts[path]}\n' for path in sorted(texts, key=natural))
@@ -102,7 +102,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replace the owner (Params or None) of `cls` at `steps` by Params of class `text`; return whether done."""
+        """Replace the Params (or None) that hold `cls` at `steps` by Params of class `text`; return whether done."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):

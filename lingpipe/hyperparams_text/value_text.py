@@ -46,7 +46,7 @@ def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
 
 
 def fresh_params(cls: Any) -> Any:
-    """Return new Params of the class `cls`, or None if it is not a class or has none."""
+    """Return new Params of the class `cls`, or None if `cls` is not a class or has no Params."""
     if not isinstance(cls, type):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))

@@ -16,7 +16,7 @@ _FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-    """Return `dataset.map(function)` with parallel calls, and the results in the order of the dataset."""
+    """Return `dataset.map(function)`, which makes calls in parallel and keeps the results in order."""
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
@@ -52,9 +52,9 @@ class BaseInput:
     and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
 
     * `training_dataset(position, share)`: endless batches that begin after `position` examples, counted over all
-      epochs. They equal the batches of an uninterrupted run bit for bit, whatever the earlier batch size. The method
-      makes the rows of `share` in each batch, and does as little work as possible for other rows. It raises ValueError
-      if the position is negative, no batch can be made, or the shares do not divide a batch.
+      epochs. They equal the batches of an uninterrupted run bit for bit, whatever the batch size was before `position`.
+      The method makes the rows of `share` in each batch, and does as little work as possible for other rows. It raises
+      ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
     * `evaluation_dataset()`: every example once, in stored order; rows that fill up the last batch have weight 0.
 
     A wrong field raises ValueError. Data that do not exist and cannot be prepared raise RuntimeError.
@@ -100,7 +100,7 @@ class BaseInput:
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of files without labels, preprocessed as in evaluation; see `paths_of`.
+        """Make batches of the unlabelled examples in `files`, preprocessed as in evaluation; see `paths_of`.
 
         Returns:
             The number of examples, and the `tf.data.Dataset` of (inputs `[rows, ...]`; names of the examples, strings
@@ -153,7 +153,7 @@ class BaseInput:
 class MemoryInput(BaseInput):
     """Rows in memory; the row at a position of training is a pure function of (seed, position).
 
-    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(*columns)`, which makes a batch from
+    A subclass defines `_columns` (the tensors `[n, ...]` of all rows) and `_batch(*columns)`, which makes a batch from
     the columns of some rows.
     """
 

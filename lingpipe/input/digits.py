@@ -1,8 +1,8 @@
 """The handwritten digits, from a file of this folder: nothing is downloaded or prepared, and TFDS is not imported.
 
 They are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, doi
-10.24432/C50P49, CC BY 4.0), 8x8 pixels, gray. A pixel counts the inked dots of a 4x4 block of a 32x32 scan. The split
-is by image: the writers of the test images also wrote training images.
+10.24432/C50P49, CC BY 4.0): gray images of 8x8 pixels. A pixel counts the inked dots of a 4x4 block of a 32x32 scan.
+The split is by image: the writers of the test images also wrote training images.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def examples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def stratified_split() -> dict[str, np.ndarray]:
-    """Return the ascending rows of 'train' and 'test', as scikit-learn's `train_test_split` draws them."""
+    """Return the row numbers that scikit-learn's `train_test_split` draws for 'train' and 'test', ascending."""
     with np.load(_FILE) as file:
         test = file['test'].astype(np.int64)
         return {'train': np.setdiff1d(np.arange(len(file['labels'])), test), 'test': test}

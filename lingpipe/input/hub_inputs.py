@@ -98,7 +98,7 @@ class InstructionInput(text_records.RecordInput):
 
 
 class SequenceToSequenceInput(text_records.RecordInput):
-    """Pairs of texts, converted to tensors by the KerasHub preprocessor for the tokenizer, here of BART::
+    """Pairs of texts, converted to tensors by the KerasHub preprocessor for the tokenizer; in this example, BART's::
 
         encoder_token_ids   <s> forty - two </s> <pad>     the source
         decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label
@@ -130,7 +130,7 @@ class SequenceToSequenceInput(text_records.RecordInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Return the `tf.TensorSpec` of labels, weights and byte counts `[batch_size, length]`; read no records."""
+        """Return `tf.TensorSpec`s `[batch_size, length]` of labels, weights and byte counts; read no records."""
         shape = [params.batch_size, _lengths(params)[1]]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 

@@ -46,7 +46,7 @@ class KerasHubTokenizer:
         return (start,) if preprocessor.add_start_token and start is not None else ()
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without start and end."""
+        """Map a text (scalar string tensor) to tokens (int32 `[length]`) without start and end tokens."""
         return tf.cast(self._tokenizer(text), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
@@ -98,7 +98,7 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return {token id: number of bytes}: one per letter if all are in GPT-2's alphabet, else its UTF-8 size."""
+    """Return {token id: number of bytes}: the number of letters if all are in GPT-2's alphabet, else of UTF-8 bytes."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())

@@ -47,7 +47,7 @@ class Cropping(NamedTuple):
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
     def central_box(self, shape: tf.Tensor) -> tf.Tensor:
-        """Return evaluation's box: 87.5 % of height and width, or a square of 87.5 % of the shorter side."""
+        """Return the box for evaluation: 87.5 % of height and width, or a square of 87.5 % of the shorter side."""
         kept = tf.fill([2], tf.reduce_min(shape[:2])) if self.keeps_aspect_ratio else shape[:2]
         size = tf.cast(tf.round(tf.cast(kept, tf.float32) * _CENTRAL_FRACTION), tf.int32)
         return tf.concat([(shape[:2] - size) // 2, size], axis=0)
@@ -80,7 +80,7 @@ class Augmentation(NamedTuple):
 
 
 def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resize float32 images to squares by bilinear interpolation; images of that size stay the same."""
+    """Resize float32 images to squares of `image_size` by bilinear interpolation; images of that size stay the same."""
     if images.shape[1:3] == [image_size, image_size]:
         return images
     return tf.image.resize(images, [image_size, image_size], method='bilinear')
@@ -158,7 +158,7 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
 
 
 def flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resize images, mirror half of them at random, and set a square to zero, as `crop_flip_and_cut_out` does.
+    """Resize images, mirror each with probability 1/2, and set a square to zero, as `crop_flip_and_cut_out` does.
 
     GPipe (arXiv:1811.06965), section 4, fine-tunes an ImageNet network for CIFAR-10 and CIFAR-100 in this way.
     """
@@ -175,7 +175,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirror each image, of any dtype and already of the final size, with probability 1/2."""
+    """Mirror each image with probability 1/2; images may have any dtype, and have the final size already."""
     del image_size
     # In TensorFlow, mirroring rows of pixels, then moving whole images, is several times as fast as both at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)

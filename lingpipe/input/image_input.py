@@ -145,7 +145,7 @@ class ImageInput(base_input.BaseInput):
         return base_input.parallel_map(batches, augmented)
 
     def _weighted(self, images, labels, bad):
-        """Record bad records, and give only labelled images a weight."""
+        """Note bad records, and give weight only to images that are labelled and not bad."""
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         return images, labels, weights * self._bad_records.note(bad)

@@ -35,7 +35,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
 
 
 def resize(image: tf.Tensor, size: tuple[int, int], method: str = 'bilinear') -> tf.Tensor:
-    """Resize an image, uint8 [height, width, channels], of any aspect ratio to (height, width); the result is uint8."""
+    """Resize a uint8 image [height, width, channels] of any aspect ratio to `size`, (height, width); return uint8."""
     image = tf.image.resize(image, size, method=method)
     # Bicubic interpolation overshoots the range of pixels; quantising is one operation instead of four.
     quantised = tf.raw_ops.QuantizeV2(
@@ -44,7 +44,7 @@ def resize(image: tf.Tensor, size: tuple[int, int], method: str = 'bilinear') ->
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):
-    """Decode one more column on either side and drop it: colours at the edge depend on the neighbouring pixels."""
+    """Decode a box and one more column on either side, to drop: colours at the edge depend on neighbouring pixels."""
     row, column, height, width = tf.unstack(box)
     left = tf.minimum(column, 1)
     right = tf.minimum(image_width - column - width, 1)
@@ -64,7 +64,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     fallback, numbered -1 ------------------------/
     ```
 
-    Results have the static shapes of `fallback`, which replaces the results of rows that fail; n > 0.
+    Results have the static shapes of `fallback`, which replaces the results of rows that fail; n must be positive.
     """
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
@@ -85,7 +85,7 @@ def _placed(values, numbers, num_rows):
 
 @dataclasses.dataclass(frozen=True)
 class PixelReader:
-    """Decodes, crops and resizes images, one after another; the pixels of one that cannot be read are black."""
+    """Decodes, crops and resizes images, one after another; an image that cannot be read gets black pixels."""
 
     size: tuple[int, int, int]  # (height, width, channels) of the pixels
     cropping: image_augmentation.Cropping | None  # None: whole images

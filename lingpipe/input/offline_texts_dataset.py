@@ -66,7 +66,7 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Split documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in the hashes' order.
 
-    Dev keeps no paragraph of train, and test none of train or dev. Documents that this empties are dropped.
+    Dev keeps no paragraph of train; test keeps none of train or dev. Documents that lose all paragraphs are dropped.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_digest):

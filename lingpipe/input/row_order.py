@@ -1,4 +1,4 @@
-"""The rows that training visits: the share of each process, and the order, a pure function of seed and epoch."""
+"""The rows that training visits: each process's share, and the order, which depends only on seed and epoch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """One of several equal parts of every batch, in the order of its rows.
+    """One of several equal parts of every batch; each part is a run of consecutive rows.
 
     ::
 

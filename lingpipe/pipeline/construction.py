@@ -51,9 +51,9 @@ class Constructors(base_layer.BaseLayer):
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
-            lora_rank: rank of LoRA, which freezes the backbone itself; None: no LoRA.
-            lora_layers: regular expressions of the paths of layers with LoRA, such as '.*/query'; None: KerasHub's
-                choice, queries and values.
+            lora_rank: rank of LoRA, with which the backbone's original weights are frozen; None: no LoRA.
+            lora_layers: regular expressions for paths of the layers that get LoRA, such as '.*/query'; None: queries
+                and values, as KerasHub chooses.
             preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
                 preset's own, if it has one; None: the model takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
@@ -111,7 +111,7 @@ class Constructors(base_layer.BaseLayer):
 
 
 def with_fields(pipeline: Any) -> Any:
-    """Add the fields of a pipeline class's Params, with their defaults for Keras users, to the class's docstring."""
+    """Add to a pipeline class's docstring the fields of its Params, with their defaults for Keras users."""
     defaults = {**dict(pipeline.Params().IterParams()), **DEFAULTS}
     lines = ''.join(f'        {name}={defaults[name]!r}: {p.description}\n'
                     for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model'))
@@ -152,10 +152,10 @@ def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiablePara
 
     ::
 
-        num_partitions     the number of devices for a replica; without `devices`, at most the number of layers
+        num_partitions     the number of devices for a replica; without `devices`, at most the number of layers / V
         num_micro_batches  4 K, or less; see `num_micro_batches`
         schedule           '1f1b' (V > 1: 'interleaved_1f1b'), which keeps fewer activations than 'gpipe'
-        recompute          not here, but when the pipeline is built; see `balancing.cut`
+        recompute          stays 'auto' until the pipeline is built; see `balancing.cut`
     """
     p = hyperparams.CopyFieldsTo(p, p.cls.Params())  # a layer's Params are frozen
     chosen = [field for field in DEFAULTS if p.Get(field) == AUTO]

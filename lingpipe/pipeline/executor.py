@@ -52,8 +52,8 @@ class Execution:
 
     Every device runs its actions in schedule order. To limit memory, each action waits for the previous one.
     Only boundary tensors and their gradients cross between devices. TensorFlow sends them as soon as they are made,
-    because control edges delay an action, but not the tensors that it reads from other devices. Comments below use this
-    diagram's numbers::
+    because control edges delay the action that reads them, but not the sending. Comments below use this diagram's
+    numbers::
 
         device 0   F0 ──> F1 ──> F2 ......... B2 ──> B1 ──> B0          ──>  1: order on a device (control edge)
                     └3┐    └3┐    └3┐       ┌6┘    ┌6┘    ┌6┘            │   3: output, which is 2: an input
@@ -171,8 +171,8 @@ class Execution:
         """Take gradients from a loss outside the pipeline.
 
         Args:
-            gradients: those of `outputs`: for each micro-batch a list of tensors, one per differentiable output.
-            added: gradients of the sums in `added_losses`, a dictionary from the index of a stage to a scalar.
+            gradients: for each micro-batch, the list of the gradients of its differentiable `outputs`.
+            added: dictionary from the index of a stage to a scalar, the gradient of the stage's sum in `added_losses`.
         """
         last = len(self.stages) - 1
         self._added_gradients = added
@@ -181,7 +181,7 @@ class Execution:
             self._gradients.add([(last, position) for position in positions], m, parts)
 
     def _in_turn(self, action: schedules.Action, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
-        """Build a call of an action; it runs after the previous call on the device of the action."""
+        """Build a call of an action; on the action's device, the call runs after the previous one."""
         if self._options.observer:
             build = functools.partial(self._options.observer.around, self.share.replica, action, build)
         device = self.stages[action.stage].device
@@ -239,7 +239,7 @@ class Execution:
 
     def _backward_by_segment(self, action: schedules.Action, program: stage_program.StageProgram,
                              in_flight: stage_program.Values, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Build the backward pass of one segment after the other; return the gradients of the stage's inputs."""
+        """Build the segments' backward passes, the last segment first; return gradients of the stage's inputs."""
         stage, needed = self.stages[action.stage], self.needed[action.stage]
         sums, added = self._sums_so_far(stage), program.of_added_losses(gradients)
         for index in reversed(range(program.first_segment(needed), len(program.trace.between) + 1)):
@@ -272,7 +272,7 @@ class Execution:
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return gradients of the stage's outputs or the loss, then the gradient of losses that its layers add."""
+        """Return the gradients of the stage's outputs or of the loss, then that of the losses its layers add."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -287,7 +287,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A non-constant 1: for a constant, TensorFlow would specialise the backward function of each micro-batch."""
+        """A 1, but not a constant, for which TensorFlow would specialise each micro-batch's backward function."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 
@@ -295,10 +295,10 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Weight means by the rows of their micro-batch, and sums by all rows: all rows later divide the total.
+        """Return the factors of added losses: for a mean, the rows of its micro-batch; for a sum, all rows.
 
-        An empty micro-batch computes one row, whose weight is 0. A loss that is not proven to be a mean or a sum is
-        weighted as a mean; `refuse_unproven_losses` refuses such losses.
+        The total is later divided by all rows. An empty micro-batch computes one row, whose weight is 0. A loss that is
+        not proven to be a mean or a sum is weighted as a mean; `refuse_unproven_losses` refuses such losses.
         """
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:

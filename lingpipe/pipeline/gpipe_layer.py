@@ -30,7 +30,7 @@ class _Untracked:
 
 @construction.with_fields
 class GPipeLayer(construction.Constructors):
-    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965), with the gradients of one device.
+    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965); gradients are as on one device.
 
     A batch is cut into micro-batches, which follow each other through the partitions. Gradients are summed over
     micro-batches and applied once. So the result depends neither on the number of partitions nor on recomputation::
@@ -43,9 +43,9 @@ class GPipeLayer(construction.Constructors):
 
     Params or arguments define the pipeline. Arguments are the fields of Params, except that `layers` has Keras layers,
     which keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' means a
-    partition for each device, the schedule '1f1b', and recomputation if `memory_limit` or the GPUs' memory requires it
-    or is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section 2.3), or
-    with `batch_size` the largest M up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
+    partition per device, the schedule '1f1b', and recomputation if `memory_limit` or the GPUs' memory requires it, or
+    if a GPU's need is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section
+    2.3), or with `batch_size` the largest M up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.
@@ -238,7 +238,7 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def place_new_weights(self) -> None:
-        """Move weights that `enable_lora`, `quantize` and the like added since the last call, and trace again.
+        """Place weights that `enable_lora`, `quantize` and the like added since the last call, and trace again.
 
         The first call only records the weights, which are already in place.
         """
@@ -283,7 +283,7 @@ class GPipeLayer(construction.Constructors):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether a layer trains by default, like image augmentation, or is called in a model with training=True."""
+        """Whether a layer has training=True by default, like image augmentation, or in a call inside a model."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
@@ -358,8 +358,8 @@ class GPipeLayer(construction.Constructors):
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from a metric's name to (sum, weight), or for a state of `losses.LossAndStates` to its sums; all
-            can be summed over batches. 'loss' includes losses that layers add.
+            Dictionary from name to what can be summed over batches: (sum, weight) of a metric, or the sums of a state
+            of `losses.LossAndStates`. 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
@@ -385,7 +385,7 @@ class GPipeLayer(construction.Constructors):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Return `method`, in eager mode as one `tf.function`, because otherwise devices would not work in parallel."""
+        """Return `method`, in eager mode inside a `tf.function`, without which devices would not run in parallel."""
         self.place_new_weights()  # layers may have got some since the last call
         if not tf.executing_eagerly():
             return method

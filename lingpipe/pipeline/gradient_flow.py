@@ -60,8 +60,8 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
                             └──> trained head           has no loss: weights without a path to a loss have no gradient
 
     Args:
-        sources: for each stage, the list of pairs (producer, position) that its differentiable inputs come from: a
-            value of an earlier stage, or of the pipeline's inputs if the producer is -1.
+        sources: for each stage, a pair (producer, position) for each differentiable input: the input is the value at
+            this position of an earlier stage, or of the pipeline's inputs if the producer is -1.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
     """
     paths = [_paths(program) for program in programs]
@@ -164,17 +164,17 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor of added losses' gradients, because all gradients are later divided by the loss's total weight."""
+        """Factor of added losses' gradients, so that `finish` divides them by all rows, not by the loss's weight."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)
 
     @functools.cached_property
     def gradient_factor(self) -> tf.Tensor | None:
-        """Factor of the gradients of the batch's summed loss, which gives them the same float16 range as in Keras.
+        """Factor that gives the gradients of the batch's summed loss the same float16 range as in Keras.
 
-        Gradients of the sum are those of the mean times the weight that the mean divides by. So the factor is
-        the loss scale divided by that weight. If the weight depends on outputs, the number of rows is used instead.
+        Gradients of the mean are gradients of the sum divided by a weight. So the factor is the loss scale divided by
+        this weight. If the weight depends on outputs, the number of rows is used instead.
         None: the loss is not scaled.
         """
         if self._loss_scale is None:
@@ -207,7 +207,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
     A variable that several stages use belongs to the first of them, to which the others send their sums.
 
     Args:
-        total_weight: divisor of the sums: weight of all replicas' examples, times `gradient_factor` if there is one.
+        total_weight: weight of all replicas' examples, times `gradient_factor` if there is one; it divides the sums.
 
     Returns:
         List of `StageGradients`: for every stage, one for each device that has some of its weights. Variables that
@@ -274,7 +274,7 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
 
 def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
                     trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Return the sum of the regularisers of all weights but None, and for each weight the sum's gradient or None."""
+    """Sum the regularisers of weights that are not None; return the sum and, per weight, its gradient or None."""
     regularized = [weight for weight in weights if weight is not None]
     with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
         tape.watch(regularized)

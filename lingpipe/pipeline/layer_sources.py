@@ -25,7 +25,7 @@ class _Layers:
     layers: list[keras.layers.Layer]
 
     def specs_of_shapes(self, shapes: Any) -> Any:
-        """Return a nest of `tf.TensorSpec` for shapes `(batch, ...)`, with the model's or Keras's default dtype."""
+        """Return a nest of `tf.TensorSpec` for shapes `(batch, ...)`, with the model's dtypes or Keras's default."""
         if self.input_specs is None:
             return micro_batches.specs_of_shapes(shapes)
         return keras.tree.map_structure_up_to(
@@ -35,7 +35,7 @@ class _Layers:
         """Raise ValueError if a model calls other layers than when it was cut; the message names the model."""
 
     def refuse_changed_settings(self) -> None:
-        """Call `refuse_changes`, which traces subclassed models, if models' layers or attributes have changed."""
+        """If models' layers or attributes have changed, call `refuse_changes`, which traces subclassed models."""
 
     def load_weights(self) -> None:
         """Load the weights that come with a model, each to its device; Params come with none."""
@@ -87,7 +87,7 @@ class LayersOfParams(_Layers):
         return stack
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Return the list of `LayerAnalysis` for an input of some specs `[batch, ...]`; nothing is allocated."""
+        """Return the list of `LayerAnalysis` for an input with given specs `[batch, ...]`; nothing is allocated."""
         with _outside_functions():
             return layer_analysis.analyse_layers(self.params, input_specs, self.layers)
 
@@ -114,7 +114,7 @@ class LayersOfParams(_Layers):
             specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
 
         Returns:
-            For each stage, its `StageLayers` and None, because the stage reads all outputs of the previous one.
+            For each stage, its `StageLayers`, and None to say that it reads all outputs of the previous stage.
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
@@ -160,7 +160,7 @@ class LayersOfModel(_Layers):
         self._graph.refuse_changes()
 
     def refuse_changed_settings(self) -> None:
-        """Call `refuse_changes`, which traces subclassed models, if layers or attributes of models have changed."""
+        """If layers or attributes of models have changed, call `refuse_changes`, which traces subclassed models."""
         if _settings_of_calls(self.model) != self._settings:
             self.refuse_changes()
             self._settings = _settings_of_calls(self.model)  # after the trace, in which a model may count its calls
@@ -283,7 +283,7 @@ class LayersOfList(LayersOfModel):
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return what determines which layers a model calls: all its layers, and its and nested models' attributes."""
+    """Return what determines which layers a model calls: its layers, and attributes of it and of nested models."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
@@ -299,7 +299,7 @@ LayerSource = LayersOfParams | LayersOfModel
 
 
 def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Model:
-    """Call layers one after the other on symbols; weights that they do not have yet get no value."""
+    """Return a model that calls layers one after the other; weights that this creates have no values yet."""
     with _outside_functions(), base_layer.deferred_variables():
         inputs = outputs = keras.tree.map_structure(
             lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype.name), input_specs)

@@ -93,7 +93,7 @@ class StepState:
         return list(changed.values())
 
     def refuse_other_orders(self, schedule: schedules.Schedule) -> None:
-        """Raise ValueError if layers assign a variable and several stages have it, or F actions are out of order."""
+        """Raise ValueError for a variable that layers assign if stages share it or F actions are out of order."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
@@ -186,7 +186,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
             and a nest for what the loss compares the outputs with.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         by_layer: whether backward passes are to be cut at every segment.
-        is_whole_batch: whether the specs are those of a whole batch, for which sums and means are the same.
+        is_whole_batch: whether the specs are those of a whole batch, for which sums and means need no distinction.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:

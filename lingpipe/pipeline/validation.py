@@ -157,7 +157,7 @@ def refuse_strategies(name: str) -> None:
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
-    """Raise ValueError for variables whose gradients in Keras are their new values, which cannot be summed."""
+    """Raise ValueError for variables that Keras overwrites with their gradients; such gradients cannot be summed."""
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:
         raise ValueError(

@@ -36,7 +36,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Evaluate a batch on every replica, and divide the sums of all by the number of replicas."""
+        """Evaluate the same batch on every replica, and divide the sums over all replicas by their number."""
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     def run(self, function: Callable, arguments: tuple) -> Any:
@@ -103,7 +103,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return train_program.numbers_of(self._train_on(out, step), metrics)
 
     def _deciding(self):
-        """Return no device, because a program on cores has no host."""
+        """Return a scope that sets no device, because a program on cores has no host."""
         return contextlib.nullcontext()
 
     def _if_finite(self, is_finite, update):

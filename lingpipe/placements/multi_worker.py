@@ -100,7 +100,7 @@ class Workers(collectives.Group, experiment.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Set `variables`, a list alike on all workers, to the chief's values, which are sent from CPU to CPU."""
+        """Set `variables` to the chief's values, sent from CPU to CPU; all workers must give the same list."""
         @tf.function(autograph=False)
         def copy():
             for variable in variables:
@@ -143,7 +143,7 @@ class Workers(collectives.Group, experiment.Placement):
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def _sum_vector(self, device, vector):
-        """Sum a vector; the token keeps the sums on a device in one order, which NCCL requires."""
+        """Sum a vector; an ordering token keeps the sums on a device in one order, which NCCL requires."""
         hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
         return tf.raw_ops.CollectiveReduceV2(
             input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
@@ -200,7 +200,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return super().run(iterator, num_steps)
 
     def position(self) -> int | None:
-        """Return a number that changes with each step; None also while this worker waits for the chief."""
+        """Return a number that changes with each step; None while this worker waits for a batch or for the chief."""
         return None if self._awaits_chief else super().position()
 
     def _step(self, batch):
@@ -229,7 +229,7 @@ def _operations(graph):
 
 
 def _packs(tensors):
-    """Return lists of positions; tensors of a list are summed together, have one type and limited total size."""
+    """Return lists of positions of tensors to sum together; each list has one type and a limited total size."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)
@@ -248,7 +248,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers, because adding 0 to them keeps all bits, even of a negative zero."""
+    """Return a tensor as integers, because adding 0 to these keeps all bits, even those of the float -0.0."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

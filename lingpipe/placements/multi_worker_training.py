@@ -126,7 +126,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """If no restart can fix an error, end other workers with its exit code too: launchers take the largest code."""
+    """If no restart can fix an error here, end other workers with the same exit code: launchers take the largest."""
     try:
         yield
     except Exception as error:
@@ -137,7 +137,7 @@ def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Turn errors caused by another worker's end into a `LostWorkerError`, or a `TrainingError` if it failed."""
+    """Turn errors due to another worker's end into `LostWorkerError`, or `TrainingError` if that worker failed."""
     try:
         yield
     except _OF_OTHERS as error:

@@ -56,7 +56,7 @@ def _placed(params, num_devices, on_cpu, kind):
 
 
 def connect_hosts(config: cluster_config.ClusterConfig) -> None:
-    """Make the devices of all workers available to this program, which is the chief; its stages then use only these.
+    """Make the devices of all workers available to this program, the chief; its stages then use only those devices.
 
     Workers are clients of each other, and of the chief, from which they fetch the input::
 
@@ -142,7 +142,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     Args:
         cluster_spec: 'auto' (TF_CONFIG, else variables of Slurm or a TPU slice), or the path of a file like TF_CONFIG.
         trusted_network: whether only trusted machines reach this one. TensorFlow's server listens on every network, and
-            whoever reaches it can run any code there. So if False, it starts only on a machine without a network.
+            whoever reaches it can run any code there. So if False, the server starts only where there is no network.
         task: name of this process, such as 'worker:1'; None: that of the cluster spec.
         devices_per_worker: into how many devices a worker without GPUs splits its CPU.
         worker_timeout_seconds: how long a worker may give no answer before this process ends; 0: no limit.
@@ -198,7 +198,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """Tell the workers to end when this script does: with code 0, or 1 after an error, or 75 to be started again."""
+    """When this script ends, tell the workers to end: with code 0, 1 after an error, or 75 to be started again."""
     codes = [0]
     excepthook = sys.excepthook
 

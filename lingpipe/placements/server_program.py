@@ -114,7 +114,7 @@ class AsynchronousProgram(ServerProgram):
 
     If a worker is lost in the middle of a step, another worker repeats the step with the same batch, so each batch is
     used at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint
-    counts it as one step. Batches are distributed in the order of a single machine. Between two checkpoints it is not
+    counts it as one step. Batches go out in the order that one machine would use. Between two checkpoints it is not
     known which batches are done, so a run resumes at the batch whose number is that of the step.
     """
 

@@ -53,7 +53,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Join the variables of all cores in one handle outside a program; `read` and `assign` use it inside one.
+        """Join the variables of all cores in one handle outside a program, for `read` and `assign` inside a program.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 

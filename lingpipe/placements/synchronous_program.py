@@ -27,7 +27,7 @@ class SynchronousProgram(server_program.ServerProgram):
     computes its share again. A second result overwrites the first in its slot, with the same values.
 
     Raises:
-        ValueError: the batch is not a multiple of the number of workers, or as in `ServerProgram`.
+        ValueError: the batch size is not a multiple of the number of workers, or layers compute in float16.
     """
 
     def __init__(self, task: Any, train_params: Any, servers: Any, batch_spec: Any) -> None:

@@ -60,7 +60,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system; return params with values that suit it instead of 'auto', and their `Placement`."""
+    """Start a TPU system; return params, in which values for this system replace 'auto', and their `Placement`."""
     params = with_defaults(params)
     validate_route(params, mode)
     system = start_tpu_system(name, address)
@@ -128,7 +128,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Before a TPU system starts, raise ValueError if a mode cannot use `tpu_route`; pass while a field is 'auto'."""
+    """Raise ValueError before TPUs start if a mode cannot use `tpu_route`; skip this if other fields are 'auto'."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return
@@ -139,7 +139,7 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Return params with a route instead of 'auto'; in training, print the route and the reason.
+    """Return params; in training, choose a route instead of 'auto', and print the choice and the reason.
 
     The route is 'spmd' if it can train the model, K >= 2, the number of identical layers is a multiple of the number of
     stages, and the replicas divide the batch. With 'spmd', `partition_by` is set to the end indices of the stages. The

@@ -59,8 +59,8 @@ class LayerStack:
 
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
         Williams et al., CACM 52(4), 2009). Here a layer is one operation that reads its weights and inputs and writes
-        what it keeps. A backward pass takes as long as two forward passes, and recomputation one. A layer without a
-        trained weight in it or before it has no backward pass.
+        what it keeps. A backward pass takes as long as two forward passes, and a recomputation as long as one. A layer
+        has neither if no weight in it or before it is trained.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):

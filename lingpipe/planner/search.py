@@ -1,9 +1,9 @@
 """What 'auto' chooses: of all plans that fit, the one whose simulated step is fastest.
 
-Plans are made in the order of a lower bound on their step time, which is the time of the work without waiting::
+Plans are made in the order of a lower bound on their step time; the bound counts the work, but no waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
-    step   1.9   1.3   1.2   1.6                     <- no later plan can be among the best: the search ends
+    step   1.9   1.3   1.2   1.6                     <- a search for the best two ends: 1.4 is more than 1.3
 
 So most combinations of settings are never simulated.
 """

@@ -76,7 +76,7 @@ def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Build the graph of a training step for specs `[batch, ...]` of inputs and targets; see `step_function`."""
+    """Return a step's calls for specs `[batch, ...]` of inputs and targets; `step_function` describes `loss`."""
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)
 

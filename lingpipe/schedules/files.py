@@ -11,9 +11,9 @@ A B computes the gradients of inputs and weights, or only of inputs if there is 
 One schedule may have both kinds of B. 'I' is a B too.
 
 Files of torch.distributed.pipelining, with or without communication, are read too. Sends, receives and shards are
-ignored, because tensors are sent where needed as soon as they exist::
+ignored, because each tensor is sent, as soon as it exists, to the device that needs it::
 
-    F1  0F1                              forward pass of micro-batch 1, through the stage of the row or stage 0
+    F1  0F1                              forward pass of micro-batch 1, through the row's stage; 0F1: through stage 0
     B1, I1                               its backward pass; only the gradients of inputs, if there is also a W1
     W1                                   only the gradients of weights
     (0F1;1B2)OVERLAP_F_B                 two actions, which run one after the other here
@@ -42,7 +42,7 @@ def from_csv(path: str | os.PathLike[str]) -> Schedule:
     """Read a schedule from a CSV file, as `Schedule.to_csv` or torch.distributed.pipelining writes it.
 
     Raises:
-        ValueError: there is no such file, or its order is impossible.
+        ValueError: the file cannot be read, or its order is impossible.
     """
     try:
         lines = pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig').splitlines()
@@ -90,7 +90,7 @@ def _action(text: str, name: str, device: int) -> list[Action]:
 
 
 def _checked_sizes(devices: tuple[tuple[Action, ...], ...], name: str) -> tuple[int, int]:
-    """Return the numbers of stages and micro-batches, after checking that each action is in one place."""
+    """Return the numbers of stages and micro-batches; check that actions occur once, and stages on one device."""
     counts = collections.Counter(action for row in devices for action in row)
     homes: dict[int, set[int]] = collections.defaultdict(set)
     for device, row in enumerate(devices):

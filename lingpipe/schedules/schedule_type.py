@@ -61,7 +61,7 @@ class Schedule:
 
     @property
     def splits_backward(self) -> bool:
-        """Whether any backward pass is split into B and W; see `is_split` for each."""
+        """Whether any backward pass is split into B and W; `is_split` tells whether one action is."""
         return bool(self._weights)
 
     def is_split(self, action: Action) -> bool:

@@ -10,7 +10,7 @@ pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
 Every micro-batch takes the same path as the previous one, six time slots later, because on each device it takes two
 slots for each of F, B and W. So the path of one micro-batch (the building block) gives the order of all actions (arXiv
 2405.15362, section 3). A block has four legs and three turns. A leg goes through all devices, and a turn leads from one
-leg to the next. Each leg has a number of slots from one device to the next, and each turn has a number of slots::
+leg to the next. A leg is given by its slots from device to device, and a turn by its slots from leg to leg::
 
     device 0   F           F B           B         legs:   F down, F up, B down, B up
     device 1     F       F     B       B           turns:  F to F on the last device, F to B on the first,
@@ -64,10 +64,10 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 
 @named('v_half', num_virtual_stages=2)
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep about half as many activations as 1F1B, and wait about half as long (V-Half).
+    """Keep about half as many activations as 1F1B, and wait less (V-Half).
 
-    Every device keeps the activations of (K + 2) // 2 micro-batches from F to B, and those of at most two more that
-    wait for their W (arXiv 2405.15362, section 3.2).
+    Every device keeps the activations of (K + 2) // 2 micro-batches from F to B. At most two more micro-batches keep
+    activations until their W (arXiv 2405.15362, section 3.2).
     """
     most = 2 * ((num_devices + 2) // 2)
     shape = _Shape(((1, 2, 1, 2), (1, 2, 2, 1)), most, (most, most + 2, most + 4))
@@ -179,7 +179,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run pending Ws that fill a wait or make room, then, if data and room suffice, an F or B."""
+        """Run an F or B, after Ws that fill the wait or make room; return False if data or room are missing."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False

@@ -232,7 +232,7 @@ class SpmdPipeline:
 
 
 def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: bool) -> SpmdPipeline:
-    """Make an `SpmdPipeline` with the layers of `pipe`, and as many stages and micro-batches.
+    """Make an `SpmdPipeline` with the layers, the number of stages and the number of micro-batches of `pipe`.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the pipeline's input.

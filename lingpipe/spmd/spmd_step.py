@@ -25,7 +25,7 @@ class SpmdState(NamedTuple):
     step: tf.Tensor  # int64 scalar, the number of steps done
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdState':
-        """Return the same state with one function applied to what belongs to stages, and another to the rest."""
+        """Apply one function to what belongs to stages, another to the rest except `step`; return the new state."""
         return SpmdState(
             self.values.map(of_stages, of_outer), [list(map(of_stages, slots)) for slots in self.stage_slots],
             [list(map(of_outer, slots)) for slots in self.outer_slots], self.averages.map(of_stages, of_outer),
@@ -110,7 +110,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return sums of metrics, and gradients of the mean loss over replicas."""
+        """Return the sums of metrics over all replicas, and the gradients of the mean loss over all replicas."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:

@@ -89,7 +89,7 @@ class SpmdVariables:
         cores      slices, the same on every replica:    read and assigned by steps
 
     Args:
-        outer_dimension: function from the shape of an outer variable to the dimension to shard over cores, or None.
+        outer_dimension: function from the shape of a variable outside the stages to the dimension to shard, or to None.
     """
 
     def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:

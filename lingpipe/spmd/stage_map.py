@@ -193,7 +193,7 @@ def _refuse_unused(part, weights, outputs):
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raise ValueError if these numbers and the equal layers (`run[0]` to `run[1]`) do not fit together."""
+    """Raise ValueError for values that one program cannot have; `run` is the (start, end) of the equal layers."""
     if run[1] - run[0] < num_cores * num_rounds:
         times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(

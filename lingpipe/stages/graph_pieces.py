@@ -73,9 +73,9 @@ def recording() -> Iterator[None]:
 class GraphPiece:
     """The part of a graph that computes some tensors from others, as a separate function.
 
-    The function is not inlined unless `inline` is set, because building an unrolled pipeline would take more time and
-    memory. A stateless operation calls the function. Otherwise TensorFlow would run calls on different devices one
-    after another, because of their side effects.
+    Unless `inline` is set, the function is not inlined: an unrolled pipeline of inlined functions takes more time and
+    memory to build. A stateless operation calls the function. Otherwise TensorFlow would run calls on different devices
+    one after another, because of their side effects.
 
     Args:
         feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
@@ -184,7 +184,7 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients; to save a function, TensorFlow passes no operation, but tensors like the inputs."""
+    """Refuse gradients; when TensorFlow saves a function, `operation` is None, and `gradients` are like inputs."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 

@@ -18,8 +18,8 @@ class LossAndStates:
 
     Args:
         loss_fn: as `as_metrics` takes it, without sample weights.
-        states: from name to an object, such as `keras_metrics.MetricState`, that computes a metric from sums over the
-            examples. Its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of tensors. Its
+        states: dictionary from name to an object, such as `keras_metrics.MetricState`, that computes a metric from sums
+            over the examples. Its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of tensors. Its
             `result(*sums)` returns the metric, a float32 scalar, from the sums over all micro-batches.
     """
 
@@ -51,8 +51,8 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
 
     Args:
         loss_fn: a Keras loss, whose reduction then applies to the whole batch; or `LossAndStates`; or a function
-            `(y_true, outputs)`. The function returns a scalar (the mean over the examples), a tensor `[batch, ...]` (a
-            loss for each example, whose mean counts, weighted by sample weights if given), or, as in Lingvo, a
+            `(y_true, outputs)`. The function returns a scalar (the mean over the examples), a tensor `[batch, ...]`
+            (the examples' losses; their mean counts, weighted by sample weights if given), or, as in Lingvo, a
             dictionary from name to (mean, weight) with the entry 'loss'.
 
     Returns:

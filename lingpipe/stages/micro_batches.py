@@ -57,7 +57,7 @@ class MicroBatchIds:
 
     Args:
         device: the device that computes the tensors, or whose host does.
-        first: number of the first of these micro-batches in the batch.
+        first: number that the first of these micro-batches has in the whole batch.
     """
 
     def __init__(self, seed_and_step: tf.Tensor, rows: RowCounts, device: str, first: int = 0,
@@ -201,7 +201,7 @@ def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
 
 
 class Rows(NamedTuple):
-    """Gradient of a weight, such as an embedding, of which only some rows were looked up, as in `tf.IndexedSlices`."""
+    """Gradient of a weight, such as an embedding, from which only some rows were read; like `tf.IndexedSlices`."""
 
     values: tf.Tensor  # `[lookups, ...]`
     indices: tf.Tensor  # `[lookups]`, the row of each lookup; a row that was looked up twice occurs twice

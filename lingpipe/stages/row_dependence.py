@@ -26,7 +26,7 @@ class Value:
 
     @property
     def is_rows(self) -> bool:
-        """Whether it has one entry for each row of the batch, along its first dimension."""
+        """Whether its first dimension has one entry for each row of the batch, each computed from that row alone."""
         shape = self.specs[0].shape
         return self.dependence == row_rules.ROWS and bool(shape.rank) and shape[0] == row_rules.NUM_ROWS[0]
 
@@ -150,7 +150,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
 
 def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
-    """Return the dependences that shapes show; MIXED if an input is not constant, rows or known while tracing."""
+    """Return dependences that shapes show; MIXED if an input is neither CONSTANT nor ROWS nor known in tracing."""
     if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED

@@ -198,7 +198,7 @@ def _refuse_changes(graph: tf.Graph, stage: int) -> None:
 
 
 def _changes(graph: tf.Graph, node: Any, place: int, num_inputs: int) -> bool:
-    """Return whether an operation changes the resource that is its input at a place."""
+    """Return whether an operation changes the resource that is its input number `place`."""
     if node.op.startswith(_HARMLESS):
         return False
     bodies = [graph._get_function(name).cached_definition for name in graph_pieces.functions_of(node.attr.values())]

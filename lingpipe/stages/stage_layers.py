@@ -119,7 +119,7 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
 
 
 def _without_shared_tensors(outputs: Any, inputs: Any) -> Any:
-    """Copy tensors that a segment passes on; otherwise they would get gradients of earlier segments too."""
+    """Copy inputs that a segment returns unchanged; otherwise they would get gradients of earlier segments too."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]

@@ -130,7 +130,7 @@ class StageProgram:
 
     def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> ActionResult:
-        """Build the backward action; its function recomputes missing residuals, which never leave it.
+        """Build the backward action; its function recomputes missing residuals, but does not return them.
 
         Args:
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
@@ -170,7 +170,7 @@ class StageProgram:
 
         Args:
             in_flight: what earlier actions on the micro-batch left, including all tensors between the segments.
-            gradients: one per differentiable output of the segment, or for the loss; then for added losses, if any.
+            gradients: for each differentiable output of the segment, or for the loss; then for added losses, if any.
             sums: as in `backward`; in the result, only the sums of this segment's weights are new.
         """
         trace, cut, added = self.trace, self._cut(needed), self.of_added_losses(self.trace.given_gradients)
@@ -256,7 +256,7 @@ class StageProgram:
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Return for each loss that layers added True (a sum over rows), False (a mean) or None (uncertain).
+        """Return whether each added loss is a sum over rows (True), a mean over rows (False) or uncertain (None).
 
         Args:
             other: program of the same stage with `row_rules.NUM_ROWS[1]` rows; this one has `row_rules.NUM_ROWS[0]`.

@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A value that layers read for a trainable variable: initial, after an assignment, or for a separate segment."""
+    """A value that layers read for a trainable variable; each assignment or separate segment makes a new version."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable

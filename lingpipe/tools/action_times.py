@@ -27,7 +27,7 @@ class TimeStamps:
         self._functions = {}
 
     def when_ready(self, tensors: Any) -> tf.Tensor:
-        """Build a timestamp on the current device that waits for one or more tensors: float64 seconds since 1970."""
+        """Build a timestamp on the current device: float64 seconds since 1970, read when all `tensors` are ready."""
         dtypes = tuple(tensor.dtype for tensor in tensors)
         if dtypes not in self._functions:
             self._functions[dtypes] = _stamp_function(dtypes)

@@ -69,7 +69,7 @@ def figure(drawn: drawing.Figure, description: str) -> str:
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
-    """Return a page of sections, {heading: HTML of its parts}."""
+    """Return a page of HTML; `sections` is {heading: HTML of each part of the section}."""
     anchors = {name: name.lower().replace(' ', '-') for name in sections}
     written = _PAGE.substitute(
         title=html.escape(title), introduction='\n'.join(introduction),

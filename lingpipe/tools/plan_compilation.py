@@ -151,7 +151,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
     route that a training run on `topology` takes. The SPMD program is for one replica with the whole batch.
 
     Args:
-        topology: TPUs to compile for, such as 'v5e:2x2'; each device of the plan is one of their devices.
+        topology: TPUs to compile for, such as 'v5e:2x2'; each device of the plan stands for one device of the TPUs.
 
     Returns:
         Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.
@@ -176,7 +176,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Return params with tpu_route='spmd' if one program is compiled, and a sentence that says what is compiled.
+    """Return params and a sentence on what is compiled; if it is one program, params have tpu_route='spmd'.
 
     Everything that a training run would refuse, before or after the TPU system starts, is refused here too.
     """

@@ -1,4 +1,4 @@
-"""Programs as text: functions as StableHLO, which the TPU compiler reads, and the HLO of what it has compiled."""
+"""Programs as text: StableHLO of functions, for the TPU compiler, and HLO of programs that it has compiled."""
 
 import math
 import re

@@ -5,7 +5,7 @@ Private names of jaxlib are used only here. The process compiles for TPUs that t
     caller ── request ──> worker: StableHLO ─> libtpu's compile-only client of a topology ─> sizes, operations, HLO text
            <── answer ──
 
-`tpu_compiler.TpuCompiler` starts it as `python -m lingpipe.tools.tpu_compiler_process FILE_DESCRIPTOR`.
+`tpu_compiler.TpuCompiler` starts the process: `python -m lingpipe.tools.tpu_compiler_process FILE_DESCRIPTOR`.
 """
 
 import functools

@@ -152,7 +152,7 @@ def require_targets(model: pipeline_model.PipelineModel, y: Any) -> None:
 
 
 class _Step:
-    """The passes of a training step between timestamps, without its update."""
+    """The forward and backward passes of a training step, with timestamps; the update of the weights is left out."""
 
     def __init__(self, model, x, y, sample_weight):
         self._pipe, self._x, self._clocks = model.pipe, x, action_times.Clocks()

@@ -37,7 +37,7 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Breakdown:
-    """Shares of a step in per cent, which add up to 100: the mean over the devices.
+    """Shares of a step in per cent, averaged over the devices; the shares add up to 100.
 
     GPipe's table has these shares (arXiv 1811.06965, as published at NeurIPS 2019), with set-up instead of transfer.
     """

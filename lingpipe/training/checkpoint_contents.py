@@ -54,14 +54,14 @@ def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
 
 
 class WeightReader:
-    """Reads what evaluation needs of a checkpoint: the moving average of each weight, or the weight if it has none."""
+    """Reads from a checkpoint what evaluation needs: the moving average of each weight, else the weight itself."""
 
     def __init__(self, body: Any, timeout_seconds: float = 0) -> None:
         self._named, self._timeout_seconds = model_variables(body), timeout_seconds
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> int:
-        """Read a checkpoint (by default the newest complete one of the folder) into the model, and return its step.
+        """Read a checkpoint (by default the newest complete one in `directory`) into the model; return its step.
 
         Raises:
             TrainingError: there is no checkpoint, or it is corrupt or of another model.
@@ -166,7 +166,7 @@ def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.Check
 
 
 def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Write a random text into this folder; return whether each machine reads it in its folder of this name."""
+    """Write a random text to a file in `directory`; return whether all `hosts` read the text at the same path."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:

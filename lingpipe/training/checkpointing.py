@@ -115,7 +115,7 @@ class Checkpointer:
         return path
 
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
-        """Copy the state of the current step, write it in a thread that then calls `then`, and return the path.
+        """Copy the state of the current step, and return the path; a thread writes the copy, then calls `then`.
 
         First wait for the previous checkpoint, and raise its error.
         """
@@ -181,7 +181,7 @@ def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return the slots, named by the optimizer's class and a number, so that another optimizer's slots do not match."""
+    """Return the optimizer's variables; slot names have its class, so another optimizer's slots do not match."""
     inner = training_optimizer.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
@@ -191,10 +191,10 @@ def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, ker
 
 
 def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    """Copy {name: variable} to the memory of the machines that hold them; later steps change no copy.
+    """Copy each variable of {name: variable} to the memory of its host; later steps change no copy.
 
-    If a variable is already in the memory of a host, the copy shares its buffer at first: TensorFlow gives the variable
-    a new buffer when a step changes it.
+    If a variable is already in the memory of a host, the copy at first shares the variable's buffer. When a step
+    changes the variable, TensorFlow gives it a new buffer.
     """
     copies = {name: _copied_to_host(variable) for name, variable in state.items()}
     # Other machines run operations in order, but asynchronously, so the last copy on each device is awaited.

@@ -76,7 +76,7 @@ def step_of(path: str) -> int:
 
 
 def keep_newest(path: str, max_to_keep: int, damaged: Collection[str] = ()) -> None:
-    """Delete all but a folder's `max_to_keep` newest checkpoints; `path` counts as newest; `damaged` ones stay."""
+    """Delete checkpoints beside `path` except `damaged` and the `max_to_keep` newest; `path` counts as newest."""
     directory = os.path.dirname(path)
     others = [each for each in complete(directory) if each != path and each not in damaged]
     for each in others[max_to_keep - 1:]:
@@ -93,7 +93,7 @@ def delete(path: str) -> None:
 
 
 def _write_list(directory: str, paths: list[str]) -> None:
-    """Write the list in TensorFlow's form, the newest last."""
+    """Write a folder's list of checkpoints in TensorFlow's form; the last path is the newest checkpoint."""
     names = [os.path.basename(path) for path in paths]
     lines = [f'model_checkpoint_path: "{names[-1]}"\n', *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
     logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), ''.join(lines))
@@ -116,7 +116,7 @@ class BestCheckpoint:
     """The best value so far of one metric, and the step of its checkpoint.
 
     Args:
-        folder: 'best' in the log directory, which holds the checkpoint.
+        folder: path of the folder 'best' in the log directory; this folder holds the checkpoint.
         metric: name of the metric; None: no checkpoint is kept.
     """
 

@@ -101,7 +101,7 @@ def is_lost_machine(error: Any) -> bool:
 
 
 def machine(error: BaseException) -> str:
-    """Return the name of the machine that an error is about, to begin a sentence with."""
+    """Return the name of the machine that an error is about, capitalised for the beginning of a sentence."""
     text = str(error)
     task = _REMOTE_TASK.search(text, max(text.find('remote target'), 0))  # earlier text names devices of this machine
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'

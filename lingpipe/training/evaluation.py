@@ -55,7 +55,7 @@ class Evaluator:
         """Compute the metrics over all examples, each weighted by its weight; None if interrupted.
 
         Args:
-            batches: finite iterable of (images, labels, weights) that all have one shape, such as a `tf.data.Dataset`.
+            batches: finite iterable of (images, labels, weights), such as a `tf.data.Dataset`; all have equal shapes.
             decode: whether to compute the task's `decoding_metrics` too, if the devices can.
 
         Raises:
@@ -114,7 +114,7 @@ def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
     """Yield the batches of an evaluation, each after a wait of its own; the first wait includes opening the input.
 
     Args:
-        wait: function like `watchdog.for_batch`, whose result ends the process if the input gives no batch in time.
+        wait: function like `watchdog.for_batch`; the scope that it returns ends the process if no batch comes in time.
     """
     count, is_awaited = 0, True
     with wait(data.source, train_params.input_timeout_seconds, lambda: count if is_awaited else None):
@@ -125,7 +125,7 @@ def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
 
 
 def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
-    """Read the first batch of an evaluation input before training begins, so that no step is lost to its errors."""
+    """Read the first batch of an evaluation input before training begins, because a later error would lose steps."""
     with contextlib.closing(batches_of(data, train_params)) as batches:  # a Ctrl-C in a finalizer would be ignored
         if next(batches, None) is None:
             raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
@@ -133,7 +133,7 @@ def require_examples(name: str, data: base_input.BaseInput, train_params: hyperp
 
 
 class TrainedTask:
-    """The task of a run; its number of partitions may differ from that in training."""
+    """The task of a run; the task may have another number of partitions here than in training."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None,
                  input_spec: Any = None) -> None:
@@ -180,7 +180,7 @@ class CheckpointEvaluation(TrainedTask):
         self._curves[name].flush()
 
     def follow(self, timeout_seconds: float | None = None) -> None:
-        """Evaluate each new checkpoint of a run, until its last step, or until none comes for `timeout_seconds`."""
+        """Evaluate each new checkpoint, until the run's last step, or until none comes for `timeout_seconds`."""
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)

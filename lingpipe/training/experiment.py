@@ -118,7 +118,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
 
 
 def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
-    """Return a copy of the body's params with the seed, the precision and, for a memory limit, the optimizer slots."""
+    """Return a copy of the body's params with seed, precision and, under a memory limit, the number of slots."""
     p = params.task.body.Copy()
     if p.random_seed is None:
         p.random_seed = params.train.random_seed

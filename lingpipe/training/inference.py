@@ -66,7 +66,7 @@ class Exporter(evaluation.TrainedTask):
         return [path]
 
     def _export_source(self, folder: str) -> list[str]:
-        """Write the files that the model's source adds; the source gets the tokenizer of the input, if any."""
+        """Write the model in formats of its source, such as a KerasHub preset, with the input's tokenizer if any."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -80,7 +80,7 @@ class Exporter(evaluation.TrainedTask):
         return keras.Model(inputs, outputs, name=name)
 
     def _of_plain_data(self, name: str) -> keras.Model:
-        """Return a model that begins with what the input does to plain data, such as pixels from 0 to 255."""
+        """Return a model that takes plain data, such as pixels (0 to 255), and prepares them as the input does."""
         inputs = _keras_inputs(self._input_spec)
         return keras.Model(inputs, self._model(self._preprocessing(inputs)), name=f'{name}_of_plain_data')
 
@@ -110,8 +110,8 @@ class CheckpointGeneration(evaluation.TrainedTask):
         """Print prompts and their continuations, and return the continuations.
 
         Args:
-            prompts: beginnings of documents, or texts that the model reads. They are processed at once, in one group
-                for each partition.
+            prompts: beginnings of documents, or texts that the model reads. All are processed together, in one group
+                for each device.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
         """
         self._reader.restore_chosen(path, self._logdir.train)

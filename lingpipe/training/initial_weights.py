@@ -73,7 +73,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
 
 
 def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
-    """Return {name: name in the checkpoint} of the variables that have the same name in a checkpoint."""
+    """Return {name: name}, in the form of `_mapped`, for the variables that a checkpoint has under the same name."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:

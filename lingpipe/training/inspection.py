@@ -20,7 +20,7 @@ _LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
 
 
 def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: list[str]) -> str:
-    """Return a table of layers and one of partitions; no weight is allocated, and no layer runs."""
+    """Return a table of layers and a table of partitions; no weight is allocated, and no layer runs."""
     by_time = body_params.partition_by == 'time'
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
@@ -142,7 +142,7 @@ def _seconds(seconds: float) -> str:
 
 
 def comparison(found: Sequence[plans.Plan]) -> str:
-    """Return a table of plans, best first, which says how much worse than the best each other plan is."""
+    """Return a table of plans, best first; its last column says how much worse each other plan is than the best."""
     step = 'step ms' if _has_times(found[0]) else 'relative step'
     header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
     return wording.table(header, [_compared(plan, found[0]) for plan in found])

@@ -81,7 +81,7 @@ class LogDir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock out other training runs inside this scope; a lock also ends with the process.
+        """Lock out other training runs until this scope or this process ends.
 
         On file systems without locks, such as 'gs://', none is set.
 

@@ -73,7 +73,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
             `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
         accelerator: name of the accelerator, such as 'v3' or 'a100' (see `partition.accelerators`); None: a processor
             core, with as much memory as the body's `memory_limit` says.
-        device_memory: memory of a device, as '16GiB' or in bytes; None: that of the accelerator.
+        device_memory: memory of a device, as '16GiB' or in bytes; None: the accelerator's memory.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; required for `GPipeLayer.Params()` and a
             `GPipeLayer` of layers, which do not specify their input.
@@ -82,7 +82,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
         batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.
 
     Raises:
-        TypeError: `model` is none of these.
+        TypeError: `model` has none of the types above.
         ValueError: a field or an argument is wrong.
     """
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):

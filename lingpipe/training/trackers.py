@@ -63,7 +63,7 @@ class WeightsAndBiases:
         self._run.log(values, step=step)
 
     def end(self, status: str) -> None:
-        """See `Tracker.end`; W&B takes an exit code, 255 for Ctrl-C."""
+        """See `Tracker.end`; W&B takes an exit code: here 1 for FAILED and 255 for KILLED."""
         if status == FINISHED:
             self._run.finish()
         else:
@@ -79,7 +79,7 @@ class MLflow:
         self._name = logdir.path
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """See `Tracker.start`; MLflow's params cannot change, so a run that resumes keeps its first ones.
+        """See `Tracker.start`; MLflow's params cannot change, so a run that resumes keeps its first params.
 
         MLflow allows no brackets in names, so `layers[0].units` becomes `layers.0.units`.
         """

@@ -168,7 +168,7 @@ class TrainProgram:
         return numbers_of(self._train_on(out, self.global_step), metrics)
 
     def _train_on(self, out: loss_pass.ValueAndGrad, step: tf.Variable | tf.Tensor) -> tf.Tensor:
-        """Build the rest of a step, after its gradients, and return their global norm."""
+        """Build the part of a step that follows the gradients, and return the global norm of the gradients."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
             is_finite = training_optimizer.is_finite(out.loss, norm)

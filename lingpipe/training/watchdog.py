@@ -110,7 +110,7 @@ class BatchWaits:
         return None if count % 2 else count
 
     def limited(self) -> int | None:
-        """Return the number of the current wait; None while no step waits, or the input seeks its position."""
+        """Return the number of the current wait; None while no step waits or while the input seeks its position."""
         number = self.current()
         return None if number == 1 and self.is_resumed else number
 
