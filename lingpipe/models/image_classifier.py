@@ -11,7 +11,7 @@ from lingpipe.models import base_task
 
 
 class ImageClassifier(base_task.BaseTask):
-    """Classifies images, texts or each token of a text by a body that ends in logits `[batch, ..., classes]`.
+    """Classifies images, texts or each token of a text; the body ends in logits `[batch, ..., classes]`.
 
     In training the body may return (logits, auxiliary logits); the auxiliary loss is added with its own weight.
     """

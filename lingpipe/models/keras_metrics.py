@@ -22,7 +22,7 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
     """Return a dictionary from the name of a metric to its `MetricState`.
 
     Args:
-        arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`, tensors `[batch, ...]` each.
+        arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`; all results are `[batch, ...]`.
 
     Raises:
         ValueError: an entry is not a metric, or two have the same name.
@@ -64,7 +64,7 @@ class MetricState:
         """Return what a micro-batch adds to the metric's variables, as float32 tensors of the variables' shapes.
 
         Raises:
-            ValueError: the metric cannot be computed in parts, or does not take such tensors.
+            ValueError: the metric cannot be computed in parts, or does not take these labels, outputs and weights.
         """
         y_true, y_pred, weights = map(losses.in_float32, self._arguments(targets, outputs))
         if self._metric is None:
@@ -104,7 +104,7 @@ def _random_examples(y_true, outputs, weights):
 
 
 def _made(params, specs):
-    """Return a metric that has been tried on a few examples, eagerly on the host."""
+    """Make a metric, try it eagerly on a few examples on the host, and return it."""
     name = f'{params.name!r} ({params.cls.__name__}) of task.metrics'
     with tf.device('CPU:0'):
         try:
@@ -125,7 +125,7 @@ def _text(spec):
 
 
 class _Trial:
-    """The results of a metric for a few examples: all at once, in parts, and only some of them."""
+    """A metric's results for a few examples: computed at once, added up from parts, and for some examples only."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now

@@ -41,7 +41,7 @@ class KerasTask(base_task.BaseTask):
         super().__init__(params)
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if the body does not predict classes, or does not know the input's tokens."""
+        """Raise ValueError if the body does not know the input's tokens, or class labels do not fit the logits."""
         super().check_input(training_input)
         if isinstance(self._keras_loss, keras.losses.SparseCategoricalCrossentropy):
             self.require_labels(training_input)

@@ -33,7 +33,7 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor, total: tf.Tensor) -> tu
 
 
 class LanguageModel(base_task.BaseTask):
-    """Predicts each token of a sequence by a body that ends in logits `[batch, length, vocab_size]`.
+    """Predicts each token of a sequence; the body ends in logits `[batch, length, vocab_size]`.
 
     The body may also read a source, as the sequence-to-sequence models of KerasHub do.
     """
@@ -53,7 +53,7 @@ class LanguageModel(base_task.BaseTask):
         self._sampler: Any = None
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Return the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
+        """Return the metrics of one micro-batch: 'loss' (the smoothed cross-entropy in nats per token) and others.
 
         'bits_per_byte' is the plain cross-entropy per byte of the tokens; 'accuracy' is the share of correct tokens.
 

@@ -59,7 +59,7 @@ class ModelSurface(keras.Model):
 
     @property
     def source(self) -> Any:
-        """The Keras model from which the pipeline was made; None for a pipeline made from Params."""
+        """The Keras model from which the pipeline was made; None if it was made from a list of layers or Params."""
         return getattr(self.pipe, 'model', None)
 
     @property
@@ -134,7 +134,7 @@ class ModelSurface(keras.Model):
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
         """Save the weights, which the plain model can also load; see `keras.Model.save_weights`.
 
-        An earlier file is kept until the new one is complete, so `BackupAndRestore` survives a worker's loss.
+        An earlier local '.weights.h5' is kept until the new one is complete, so `BackupAndRestore` survives a crash.
         """
         path = str(filepath)
         if not overwrite or max_shard_size is not None or '://' in path or not path.endswith('.weights.h5'):
@@ -151,7 +151,7 @@ class ModelSurface(keras.Model):
                 os.remove(new)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Load weights, after which LoRA restarts from its initial values; see `keras.Model.load_weights`."""
+        """Load weights, after which LoRA adds nothing until it is trained; see `keras.Model.load_weights`."""
         with lora.able_to_learn(self):
             super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 
@@ -176,7 +176,7 @@ class ModelSurface(keras.Model):
         return model
 
     def _trackable_children(self, save_type='checkpoint', **kwargs):
-        """Return what `tf.train.Checkpoint` finds: plain and pipelined models can restore each other's checkpoints."""
+        """Return what `tf.train.Checkpoint` finds; plain and pipelined models restore each other's checkpoints."""
         children = super()._trackable_children(save_type, **kwargs)
         if self.source is None or save_type != 'checkpoint':
             return children

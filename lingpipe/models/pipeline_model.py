@@ -32,7 +32,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class PipelineModel(model_surface.ModelSurface):
-    """Trains a pipeline by Keras's own `fit`, with the results of `fit` on the plain model.
+    """Trains a pipeline by Keras's own `fit`; the results equal those of `fit` on the plain model.
 
     The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
     called as a layer always uses GPipe's schedule.) The optimizer of `compile` works on the device of each variable::
@@ -66,7 +66,7 @@ class PipelineModel(model_surface.ModelSurface):
 
         Args:
             optimizer: Keras optimizer; it is changed to work on the device of each variable, with the same results.
-            run_eagerly: whether steps run eagerly around the pipeline; each partition is always traced.
+            run_eagerly: whether the parts of a step outside the pipeline run eagerly; each partition is always traced.
             jit_compile: whether XLA compiles the functions of each partition; 'auto': as the pipeline's own Params say.
             auto_scale_loss: whether the loss is scaled if layers compute in float16.
 

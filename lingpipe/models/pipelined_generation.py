@@ -32,7 +32,7 @@ class PipelinedGeneration:
 
     Args:
         task: KerasHub task, or `prompted_texts.StackTask`; its weights are on the devices of the stages.
-        num_groups: number of groups of prompts; there are fewer if there are fewer prompts.
+        num_groups: largest number of groups of prompts; each group has at least one prompt.
         jit_compile: whether XLA compiles the function of each stage.
         read: function that returns the value to use for a Keras variable, such as its moving average.
     """
@@ -69,7 +69,7 @@ class PipelinedGeneration:
 
 
 def _map_tensors(function, *nests):
-    """Map over the tensors of nests; the images of a text without images are None."""
+    """Apply a function to the tensors of nests; None, as for the images of a text without images, stays None."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 
@@ -178,7 +178,7 @@ def require_known(sampler: Any) -> None:
 
 @contextlib.contextmanager
 def replaced(target: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Replace attributes of an object in the `with` block, without its own `__setattr__`, which would track them."""
+    """Replace attributes of an object in the `with` block, bypassing its `__setattr__`, which would track them."""
     before = {name: vars(target)[name] for name in attributes if name in vars(target)}
     vars(target).update(attributes)
     try:

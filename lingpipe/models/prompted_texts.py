@@ -16,7 +16,7 @@ from lingpipe.pipeline import gpipe_layer
 class StackTask:
     """A stack of layers as a task that generates text, with the interface of KerasHub's tasks.
 
-    A layer that reads other positions, or depends on its own position, has a method
+    A layer whose output at a position depends on other positions, or on the position itself, has a method
     `decode(inputs, cache, start) -> outputs, cache`, and `initial_cache(batch_size, length)` if it keeps anything.
     Layers without `decode` map every position separately, as dense layers and layer norms do.
 
@@ -40,7 +40,7 @@ class StackTask:
         return x, tuple(found)
 
     def generate_step(self, inputs: dict[str, tf.Tensor], stop_token_ids: tuple[int, ...] | None = None) -> dict:
-        """Continue prompts: 'token_ids' int32 `[batch, length]` and 'padding_mask', 1 where the prompts are."""
+        """Continue the prompts in 'token_ids', int32 `[batch, length]`; 'padding_mask' is 1 where prompts are."""
         tokens, mask = inputs['token_ids'], tf.cast(inputs['padding_mask'], tf.bool)
         empty = tuple(layer.initial_cache(*tokens.shape) if hasattr(layer, 'initial_cache') else ()
                       for layer in self._layers)
@@ -72,14 +72,14 @@ class _Texts:
         self._generate = pipelined_generation.PipelinedGeneration(task, body.stages, num_groups, body.jit_compile, read)
 
     def _generated(self, inputs):
-        """Return the tokens and masks of `generate_step`, the same ones in every call."""
+        """Return the tokens and masks of `generate_step`; equal inputs give equal results in every call."""
         variable_placement.assign(self._states)
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
             return self._generate(inputs, self._tokenizer.stop_ids)
 
 
 class PromptedTexts(_Texts):
-    """Continues texts by the body of a language model, with a group of prompts in flight for each device.
+    """Lets the body of a language model continue texts, with a group of prompts in flight for each device.
 
     Args:
         body: built `GPipeLayer` of layers that decode, or of a KerasHub task.
@@ -147,7 +147,7 @@ def _task_and_sampler(body, sampling):
 
 
 class TargetTexts(_Texts):
-    """Writes targets of source texts by a KerasHub sequence-to-sequence model, as `generate` of the model does."""
+    """Lets a KerasHub sequence-to-sequence model write targets of source texts, as the model's `generate` does."""
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: hub_tokenizer.KerasHubTokenizer, source_length: int,
                  target_length: int, sampling: Sampling, read: Callable = variable_placement.read_variable) -> None:
@@ -194,7 +194,7 @@ def reads_sources(input_spec: Any) -> bool:
 
 def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
                 read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
-    """Return `TargetTexts` if the `tf.TensorSpec` of the model's input has sources, else `PromptedTexts`.
+    """Return `TargetTexts` if the model's input, which `input_spec` describes, has sources; else `PromptedTexts`.
 
     Raises:
         ValueError: the body does not generate text, or cannot sample with these settings.

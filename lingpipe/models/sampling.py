@@ -37,7 +37,7 @@ class Sampling(NamedTuple):
         return self
 
     def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Return tokens, int32 `[batch]`, chosen by logits `[batch, vocab_size]`; a seed, int32 `[2]`, fixes draws."""
+        """Choose tokens, int32 `[batch]`, by logits `[batch, vocab_size]`; `seed`, int32 `[2]`, determines draws."""
         if not self.temperature:
             return tf.argmax(logits, -1, tf.int32)
         logits = tf.cast(logits, tf.float32) / self.temperature

@@ -42,7 +42,7 @@ class Translator:
 
 
 class TranslationModel(base_task.BaseTask):
-    """Trains a body of the layers of `layers.translation.transformer_nmt_layers`, and translates by greedy decoding."""
+    """Trains a body of `layers.translation.transformer_nmt_layers`, and translates by greedy decoding."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -57,7 +57,7 @@ class TranslationModel(base_task.BaseTask):
         self._translator: Any = None
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Return the metrics of one micro-batch: 'loss', the smoothed cross-entropy in nats per token, and others.
+        """Return the metrics of one micro-batch: 'loss' (the smoothed cross-entropy in nats per token) and others.
 
         'log_perplexity' is the plain cross-entropy; 'accuracy' is the share of correct tokens.
 

@@ -26,7 +26,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         The same optimizer.
 
     Raises:
-        ValueError: the optimizer scales the loss by itself.
+        ValueError: the optimizer scales the loss, but is not Keras's `LossScaleOptimizer`.
     """
     optimizer_parts.refuse_own_scaling(optimizer)
     if training_optimizer.is_scaling(optimizer):
@@ -58,16 +58,16 @@ def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
 
 
 class DevicePlacement:
-    """Updates weights in Keras's `apply`, by one function for each device, run on that device.
+    """Makes Keras's `apply` update weights by one function per device, which runs on that device.
 
     ::
 
-        clip by the global norm: one scalar per variable changes its device
+        clip by the global norm: one scalar per variable goes to another device
         on each device: clip each gradient, decay the weight, update_step
 
     The functions run the optimizer's own methods. They take learning rate and step number as arguments, because a
-    compiled function cannot read a variable of another device. What works on all weights at once runs as in Keras,
-    partly on the first device; see `optimizer_parts.works_on_all_weights`.
+    compiled function cannot read a variable of another device. An optimizer that works on all weights at once runs as
+    in Keras, partly on the first device; see `optimizer_parts.works_on_all_weights`.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
@@ -80,7 +80,7 @@ class DevicePlacement:
         self.forget_traces()
 
     def forget_traces(self) -> None:
-        """Drop all functions: attributes of the optimizer may have changed."""
+        """Drop all functions, because attributes of the optimizer may have changed."""
         make = DeviceFunctions
         self._update_on_devices, self._constrain_on_devices = make(self._update_group), make(_constrain)
         self._square_on_devices, self._scale_on_devices = make(half_squares), make(_scaled)
@@ -121,7 +121,7 @@ class DevicePlacement:
         self._update_on_devices(variables, (gradients,), shared=numbers)
 
     def _update_group(self, variables: list, gradients: list, *numbers: tf.Tensor) -> None:
-        """Update variables; the learning rate is a Keras variable, as in Keras, and works with any dtype."""
+        """Update variables; as in Keras, a rate without a schedule is a Keras variable; it works with any dtype."""
         optimizer = self._optimizer
         with self._numbers_are(*numbers):
             if not self._clips_by_global_norm():
@@ -205,7 +205,7 @@ class DeviceFunctions:
             per_variable: lists, each with one tensor per variable; a variable with a None is left out.
 
         Returns:
-            List of one result per variable; None if the function returned None, or the variable was left out.
+            List with a result per variable: None if the function returned None or the variable was left out.
         """
         groups, results = {}, [None] * len(variables)
         for position, row in enumerate(zip(variables, *per_variable)):

@@ -52,7 +52,7 @@ class LARS(keras.optimizers.Optimizer):
         self.skip_list = tuple(skip_list)
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Create one slot per variable, `momentum`, and find which variables are skipped."""
+        """Create a slot named `momentum` for each variable, and find which variables are skipped."""
         if self.built:
             return
         super().build(variables)

@@ -58,7 +58,7 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
     """Move the slots of each weight to the device of the weight.
 
     Keras creates most slots there (but not Adafactor's factors, for instance), and does not move slots with a weight. A
-    list among the attributes of the optimizer is taken for a list of slots if it has one entry per weight.
+    list among the attributes of the optimizer counts as a list of slots if it has one entry per weight.
     """
     for part in parts_of(optimizer):
         for slot, weight in _slots(part):
@@ -88,14 +88,14 @@ def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, pla
 
 
 class PureOptimizer:
-    """The update of a weight by a Keras optimizer, without using any variable.
+    """Computes a Keras optimizer's update of a weight from tensors alone, without any variable.
 
     Args:
         optimizer: an optimizer without slots; it is changed in place, and cannot be used for anything else.
         variables: all variables to train; if they are not allocated, the slots are not allocated either.
 
     Raises:
-        ValueError: the optimizer has variables that are no slots, or overrides a method that works on all weights.
+        ValueError: the optimizer has variables other than slots, or overrides a method that works on all weights.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:

@@ -51,7 +51,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return a TPU with equal peaks: JAX and TensorFlow round float32 matmul operands to bfloat16 by default."""
+    """Return a TPU as fast in float32 as bfloat16, to which JAX and TensorFlow round matmul operands by default."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -106,7 +106,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return the bytes of memory of this machine's smallest GPU; None without GPUs, or if one of them is not known."""
+    """Return the bytes that each GPU here has at least, judging by names; None without GPUs or with unknown ones."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]

@@ -1,4 +1,4 @@
-"""The cut of a pipeline's layers into partitions by its params: what to measure, and where to cut."""
+"""How a pipeline's params cut its layers into partitions: what to measure, and where to cut."""
 
 import re
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysi
 
 
 class Cut(NamedTuple):
-    """Where a stack of layers is cut, and the measurements behind it."""
+    """Where a stack of layers is cut, and the measurements that led to this cut."""
 
     ends: list  # ascending end indices, one per stage
     layer_times: Any = None  # list of `layer_profile.LayerTime`; None if nothing was measured
@@ -160,13 +160,13 @@ def _memory_model(p, schedule, layers, recompute):
 
 
 def parameters_in_words(parts: list) -> str:
-    """Return how many parameters there are, and how many of them are trained if some are frozen."""
+    """Return how many parameters there are and, if some are frozen, how many of them are trained."""
     trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
     return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
 
 
 def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
-    """Return titles and columns of the parameters, and of the trained ones if some are frozen."""
+    """Return titles and columns: the numbers of parameters and, if some are frozen, of trained parameters."""
     columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
     if any(part.num_frozen for part in parts):
         columns['trained'] = [part.num_parameters for part in parts]

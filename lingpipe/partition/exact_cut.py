@@ -32,7 +32,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
             `memory_model.MemoryModel`. It must not return less for a longer run of layers, or more for a later
             partition. It can be None only without `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
-        devices: for each partition the index of its device, if devices hold several; None: each has its own.
+        devices: for each partition the index of its device; None: each partition has a device of its own.
 
     Returns:
         List of ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.

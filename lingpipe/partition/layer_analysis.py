@@ -106,7 +106,7 @@ def count_flops(graph: tf.Graph) -> Flops:
 
 
 def operation_flops(operation: tf.Operation) -> Flops:
-    """Count one operation, including the functions that it calls; see `count_flops`."""
+    """Count the floating-point operations of one operation and of the functions that it calls; see `count_flops`."""
     contractions, elementwise, outputs = 0, 0, operation.outputs
     if operation.type in _CONTRACTIONS:
         contractions = 2 * multiply_adds(operation)
@@ -133,7 +133,7 @@ def _matrix_product(operation):
 
 
 def _convolution(operation):
-    """Count multiply-adds of a convolution or its gradient: each output sums over a kernel (depthwise: channel)."""
+    """Count multiply-adds of a convolution or its gradient; outputs sum over a kernel, or a channel if depthwise."""
     output = operation.inputs[2] if 'Backprop' in operation.type else operation.outputs[0]
     kernel = operation.outputs[0] if 'BackpropFilter' in operation.type else operation.inputs[1]
     is_depthwise = operation.type.startswith('Depthwise')
@@ -230,7 +230,7 @@ def identity(params: hyperparams.InstantiableParams) -> str:
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Return copies of layer params with a policy and unique names, the same names for any number of partitions.
+    """Return copies of layer params with a policy and unique names, which do not depend on the number of partitions.
 
     Raises:
         ValueError: there is a layer instead of params, or two layers have the same name.

@@ -7,7 +7,7 @@ kernel writes it and another one reads it::
        └─────────────────────────────────────────────────────────────────────────────────────────────────┘
 
 A backward pass recomputes tensors of the forward pass that no kernel wrote to memory. For example, the backward pass of
-a norm reads x.
+a norm reads x, and recomputes from x what the norm did not write.
 """
 
 import collections

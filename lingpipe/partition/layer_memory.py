@@ -184,7 +184,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Separate the tensors that earlier layers have already counted.
+    """Return the memories, with tensors that earlier layers have already counted listed as repeated.
 
     Args:
         inputs: for each layer, the list of the names of the values that it receives.
@@ -281,7 +281,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Return tuples (reference, input position, `what` of its operation or None if it is the input, bytes)."""
+        """Return tuples (reference, input index, `what` of an operation on the input or None without one, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():

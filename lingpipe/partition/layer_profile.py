@@ -85,7 +85,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
     """Measure every layer of a stack on a device: the median of five runs or more.
 
     Layers with equal params and inputs are measured once. The weights of at most one layer are allocated at a time.
-    Later layers get the same initial weights as without a profile. The other devices should be idle meanwhile.
+    Layers made later get the same initial weights as without profiling. The other devices should be idle meanwhile.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.

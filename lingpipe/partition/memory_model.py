@@ -75,7 +75,7 @@ class MemoryBudget:
         return np.bincount(self._devices, used)
 
     def require(self, ends: list[int]) -> None:
-        """Raise ValueError if a user's end indices exceed the limit."""
+        """Raise ValueError if a user's end indices make a device need more than the limit."""
         used = self._device_bytes(ends)
         if max(used) > self._limit:
             device = int(np.argmax(used))
