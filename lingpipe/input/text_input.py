@@ -135,7 +135,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return every token once, in stored order; tokens that are padding, or were counted before, have weight 0."""
+        """Return every token with weight 1 once, in stored order; padding and repeated tokens have weight 0."""
         p = self.params
         sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -164,7 +164,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Return the places in the ring of all tokens at which sequences start, from number `position` on."""
+        """Return where sequences start in the ring of all tokens, from sequence number `position` on."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):

@@ -1,4 +1,4 @@
-"""Text records from JSON lines, CSV or TFDS, each with its place for error messages; base of record inputs."""
+"""Text records from JSON lines, CSV or TFDS, with places for error messages; the base class of their inputs."""
 
 import csv
 import dataclasses
@@ -22,7 +22,7 @@ _LONGEST_FIELD = 2**31 - 1  # characters of a CSV field; Python allows 128 KiB
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One example as it is stored. Its methods raise ValueError, which names the field, for a value of a wrong kind."""
+    """One example as it is stored. If a value has the wrong kind, methods raise ValueError and name the field."""
 
     place: str  # file and line, or another description by which a person finds it
     fields: dict[str, Any]  # dictionary from a field's name to a str, number, bool, list, dictionary or None
@@ -35,7 +35,7 @@ class Record:
         return value
 
     def label(self, field: str) -> str:
-        """Return the name of a class: a text as it is, or an integer or a boolean as JSON writes it."""
+        """Return the name of a class: a text unchanged; an integer or a boolean as JSON writes it."""
         value = self._value(field)
         if isinstance(value, int):  # a bool too
             return json.dumps(value)
@@ -45,7 +45,7 @@ class Record:
         return value
 
     def error(self, problem: str) -> ValueError:
-        """Return the error that names a problem and the place."""
+        """Return a ValueError that states the place of the record and a problem."""
         return ValueError(f'{self.place}, {problem} Repair the record, or leave it out.')
 
     def _value(self, field):
@@ -82,7 +82,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Return the class names of the feature `label` in order, preparing no data; None: the feature has none."""
+    """Return the class names, in order, of the feature named by `label`; None: it has none. No data are prepared."""
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
@@ -142,18 +142,17 @@ def _plain_value(feature, value):
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
     """Call a function for some rows at a time, and concatenate the nests of arrays `[rows, ...]` that it returns.
 
-    In this way KerasHub's preprocessors run on Python strings. Tracing them takes seconds, and makes them no faster.
+    KerasHub's preprocessors run on Python strings this way: tracing one takes seconds, and makes it no faster.
     """
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
 
 class RecordInput(base_input.MemoryInput):
-    """Records of texts from files or TFDS, which are read and checked when the input is created, and stay in memory.
+    """Text records from files or TFDS; the input reads and checks them when it is created, and keeps them in memory.
 
-    A subclass defines: `_fields`, the params such as 'text_field' whose values name fields of a record;
-    `_arrays(records)`, which turns a list of records into arrays, one per column; and `_batch`, as every `MemoryInput`
-    does.
+    A subclass defines three members. `_fields` lists the params, such as 'text_field', whose values name fields of a
+    record. `_arrays(records)` turns a list of records into arrays, one per column. `_batch` is as in `MemoryInput`.
     """
 
     _fields: tuple[str, ...] = ()

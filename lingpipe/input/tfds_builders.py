@@ -38,7 +38,7 @@ def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBui
 
 
 def find_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Return the builder of a dataset from its description alone."""
+    """Return the builder of a dataset without preparing any data."""
     try:
         return tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
@@ -64,7 +64,7 @@ def _prepare(builder):
 class Split:
     """One split of a TFDS dataset; `num_bytes` is the size of the split as it is stored.
 
-    All mistakes (name, split, missing data) are found here, before any graph is built.
+    The constructor finds all mistakes (unknown name or split, missing data) before any graph is built.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
@@ -74,9 +74,9 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Return dictionaries of features and of 'tfds_id', a string that names a file and a record number in it.
+        """Return dictionaries with the features and 'tfds_id', a string that names a file and a record number in it.
 
-        An int64 scalar `shuffle_seed` draws the order of the files; None: stored order.
+        `shuffle_seed`, an int64 scalar, determines a random order of the files; None: stored order.
         """
         shuffle_files = shuffle_seed is not None and not self.builder.info.disable_shuffling
         read_config = tfds.ReadConfig(
@@ -113,7 +113,7 @@ class TfdsImages(Split):
         self.num_classes, self.image_shape = label.num_classes, image.shape
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Read the split once: (encoded image: scalar string, label: scalar int64, identifier: scalar string)."""
+        """Return each example once, as scalars (encoded image: string, label: int64, identifier: string)."""
         examples = self.examples(shuffle_seed, {'image': tfds.decode.SkipDecoding()})
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 
@@ -126,7 +126,7 @@ def described_images(dataset: str, data_dir: str | None = None) -> tuple[tuple, 
 
 @contextlib.contextmanager
 def _without_advice():
-    """Hide TensorFlow's warnings about how TFDS calls it, which a user cannot change."""
+    """Hide the warnings of TensorFlow about how TFDS calls TensorFlow; a user cannot change these calls."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel('ERROR')

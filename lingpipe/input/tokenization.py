@@ -1,4 +1,4 @@
-"""Tokenizers: bytes, and byte pairs whose vocabulary is learnt from the training text of a model."""
+"""Tokenizers: one of bytes, and one of byte pairs that learns its vocabulary from the training text of a model."""
 
 import functools
 import json
@@ -15,10 +15,10 @@ from lingpipe.input import hub_tokenizer
 class ByteTokenizer:
     """Every byte is a token; byte 0, which does not occur in text, ends a document.
 
-    Another tokenizer is a class with the same attributes and methods, set as the field `tokenizer` of `TextInput`.
+    Another tokenizer is a class with the same attributes and methods; set its Params as the `tokenizer` of `TextInput`.
 
     Attributes:
-        end_id: the token that ends a document; the first token of a text is predicted from it, and it is the padding.
+        end_id: the token that ends a document and precedes its first token; text and translation inputs pad with it.
         start_ids: the tokens at the start of a text in a row of `InstructionInput` and in generation.
         stop_ids: the tokens that end a text in generation.
         pad_id: the token that pads a row of `InstructionInput`.
@@ -39,11 +39,11 @@ class ByteTokenizer:
         self.params = params
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end token."""
+        """Map a text (scalar string tensor) to tokens (int32 `[length]`) without an end token."""
         return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text, a Python string, of a sequence of integers; bytes that are not UTF-8 become '\\ufffd'."""
+        """Return the text of integer tokens as a Python string; bytes that are not UTF-8 become '\\ufffd'."""
         return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
@@ -52,7 +52,7 @@ class ByteTokenizer:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the tokens of a text at the start of a document, as in training; if there are none, the end token."""
+    """Return the start tokens and a prompt's tokens, as a document begins in training; if empty, the end token."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
@@ -66,7 +66,7 @@ def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
 
 
 class _Kind(NamedTuple):
-    """The special tokens of a KerasHub class, which get the lowest ids."""
+    """The special tokens of a KerasHub tokenizer class; these tokens get the lowest ids."""
 
     special_tokens: list[str]
     start_id: int
@@ -85,10 +85,10 @@ _KINDS = {
 
 
 class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
-    """Tokens are bytes, or sequences that byte-pair encoding merges (arXiv 1508.07909, section 3.2).
+    """Tokens are bytes, or byte sequences that byte-pair encoding joins into one (arXiv 1508.07909, section 3.2).
 
     The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and makes the tokens. Learning takes a
-    second per megabyte, and the result is always the same. KerasHub's tokenizer of the same vocabulary does the rest.
+    second per megabyte, and the result is always the same. Other methods use KerasHub's tokenizer with this vocabulary.
     """
 
     @classmethod
@@ -107,7 +107,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Without learning a vocabulary, name the tensors that classifiers with this tokenizer take."""
+        """Return the names of the tensors that classifiers with this tokenizer take; learn no vocabulary."""
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:
@@ -127,7 +127,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         self.start_ids, self.stop_ids = (kind.start_id,), (kind.end_id,)
 
     def encode(self, text: tf.Tensor) -> tf.Tensor:
-        """Map a text, a scalar string tensor, to tokens, int32 `[length]`, without an end token."""
+        """Map a text (scalar string tensor) to tokens (int32 `[length]`) without an end token."""
         return tf.ensure_shape(tf.numpy_function(self._encode, [text], tf.int32, stateful=False), [None])
 
     def _encode(self, text):
@@ -151,7 +151,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor of a task for `keras_hub_class`; GPTs have none for classification."""
+        """Return KerasHub's `task`, a preprocessor, for `keras_hub_class`; GPTs have none for classification."""
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
         suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
         if chosen not in suitable:

@@ -43,7 +43,7 @@ class TranslationInput(text_input.TokenizedInput):
         weights  1 1 1 0 0 0
 
     Accelerators need static shapes, and each shape is compiled separately, so all batches have one shape. Training
-    leaves out pairs that are longer or have an empty side; evaluation keeps all pairs, and truncates longer ones.
+    leaves out pairs with an empty or overlong sentence; evaluation keeps all pairs, and truncates overlong sentences.
     """
 
     example_name = 'pairs'
@@ -60,7 +60,7 @@ class TranslationInput(text_input.TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the nest of `tf.TensorSpec`s of a batch of tokens, without preparing any data."""
+        """Return `tf.TensorSpec`s of a batch's tokens, as a dictionary of 'source' and 'target'; prepare no data."""
         return {'source': tf.TensorSpec([params.batch_size, params.source_length], tf.int32),
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
@@ -83,7 +83,7 @@ class TranslationInput(text_input.TokenizedInput):
 
     @functools.cached_property
     def _columns(self):
-        """All rows that fit into the lengths, as arrays `[pairs, length]`."""
+        """Rows of all pairs that fit into source_length and target_length, as arrays `[pairs, length]`."""
         logging.info('Loading %d pairs of %s into memory.', self._data.num_examples, self.params.dataset)
         batches = list(self._cut(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
         if not batches:
@@ -98,7 +98,7 @@ class TranslationInput(text_input.TokenizedInput):
         return source, target
 
     def _cut(self, pairs):
-        """Leave out what does not fit."""
+        """Leave out pairs in which a sentence is empty or too long."""
         return pairs.filter(self._fits)
 
     def _fits(self, source, target):

@@ -24,7 +24,7 @@ class Weights(NamedTuple):
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
         """Return, on the device of each stage, the values of all variables: `[stages][variables]`.
 
-        A copy that its stage does not use is never made, because nothing reads it.
+        If a stage does not use a value, TensorFlow never copies the value there, because nothing reads the copy.
         """
         values = []
         for variable, stage in zip(self.variables, self.stages):
@@ -78,7 +78,7 @@ class Parts(NamedTuple):
 
 
 class CachedCall:
-    """A method of a model, cut by what its operations depend on.
+    """A method of a model, cut into stages according to the weights that its operations depend on.
 
     ::
 
@@ -236,7 +236,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {tensor: number of its part} for the tensors of a cache that the graph reads: the whole, or slices."""
+    """Return {tensor: number of its part} for each tensor that the graph reads: a whole cache, or slices of it."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)
@@ -246,7 +246,7 @@ def _feeds(old, split):
 
 
 def _new_parts(old, new, split):
-    """Return the new parts of a tensor of a cache; none if it does not change."""
+    """Return the list of the new parts of a tensor of a cache; [] if the tensor does not change."""
     if new is old:
         return []
     if split.axis is None:

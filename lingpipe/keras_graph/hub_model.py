@@ -71,7 +71,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError if the tokenizer has another KerasHub class or, with a preset, is not from KerasHub."""
+        """Raise ValueError if the tokenizer has another KerasHub class than the model's or, with a preset, none."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -116,7 +116,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
-    """Return the preprocessor that a preset has for a task; None if it has none, or there is no preset or task."""
+    """Return a preset's preprocessor for a model; None without a preset, or if preset or model has none."""
     preprocessor_class, exists = getattr(type(model), 'preprocessor_cls', None), keras_hub_presets().check_file_exists
     if not (preset and preprocessor_class) or not any(exists(preset, name) for name in _PREPROCESSOR_CONFIGS):
         return None
@@ -142,7 +142,7 @@ def _with_head(hub, backbone, p):
 
 
 def _stored_config(preset, task_class):
-    """Return the config of the head in a preset; {} if there is no head of this class."""
+    """Return the config of the head in a preset; {} if the preset has no head of class `task_class`."""
     presets = keras_hub_presets()
     if not (preset and presets.check_file_exists(preset, _TASK_CONFIG)):
         return {}
@@ -151,7 +151,7 @@ def _stored_config(preset, task_class):
 
 
 def _tokenizer_class(model):
-    """Return KerasHub's class of tokenizers for a model, or None if it has none."""
+    """Return the class of KerasHub tokenizers for a model, or None if KerasHub has none for it."""
     if getattr(type(model), 'preprocessor_cls', None) is not None:
         return getattr(type(model).preprocessor_cls, 'tokenizer_cls', None)
     backbone_class = type(getattr(model, 'backbone', model))
@@ -190,7 +190,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Assign variables part by part in the `with` block; at its end, initialise those not assigned."""
+        """Let `assign` work part by part in the `with` block; at its end, initialise variables not assigned."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)
@@ -222,7 +222,7 @@ def _assign(assigned, variable, value):
 
 
 def _assign_rows(variable, start, rows):
-    """Assign rows in place; a slice of the variable would first read, and so copy, all of it."""
+    """Assign rows in place; assigning to a slice would first read, and so copy, the whole variable."""
     with tf.device(variable.device):
         tf.raw_ops.ResourceStridedSliceAssign(
             ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)

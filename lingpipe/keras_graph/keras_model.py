@@ -113,7 +113,7 @@ class ModelGraph:
         model_checks.refuse_mixed_rows(self, self._outputs)
 
     def refuse_changes(self) -> None:
-        """Raise ValueError if the graph of the model, or of one nested in it, has changed since it was cut."""
+        """Raise ValueError if the graph of the model, or of a nested model, has changed since the model was cut."""
         now = model_units.flatten_model(self.model).graphs
         for before, after in itertools.zip_longest(self._graphs, now, fillvalue=('', None)):
             if before != after:
@@ -162,8 +162,8 @@ class ModelGraph:
         A shared layer's parameters are counted at its first unit. Units that differ only in weights are traced once.
 
         Args:
-            input_specs: nest of `tf.TensorSpec` that the model accepts, for inputs of unknown size; the batch dimension
-                is replaced by one example. None: the model's own specs, with 1 for unknown sizes.
+            input_specs: nest of `tf.TensorSpec` that the model accepts; it gives the sizes that the model leaves open.
+                One example replaces the batch. None: the model's own specs, with 1 for unknown sizes.
         """
         if input_specs is not None:
             model_checks.refuse_unfit(self.model, self._functional, input_specs)
@@ -190,7 +190,7 @@ class ModelGraph:
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Return the trainable and the other weights that no earlier unit uses, but no states of seed generators."""
+        """Return (trainable, other) weights that no earlier unit uses; states of seed generators are left out."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -226,7 +226,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Remove from the units values that are None in the trace, although Keras's symbolic outputs are tensors."""
+        """Drop values from all units if they are None in the trace, though Keras's symbolic outputs are tensors."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
@@ -246,7 +246,7 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """Trace a unit; if its Python code needs unknown sizes, count it as one product with its weights."""
+    """Trace a unit; if its Python code needs unknown sizes, count one multiply-add for each trained weight."""
     try:
         return _trace(unit, inputs)
     except TypeError:

@@ -95,7 +95,7 @@ def _layers_by_path(model, named):
 
 
 def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[str]:
-    """Return the names that expressions of a field match."""
+    """Return the names that at least one of the regular expressions `patterns` matches; errors name the `field`."""
     if not isinstance(patterns, (list, tuple)) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f'{field}={patterns!r} is not a list of regular expressions. Write it like '
                          f"{field}=['.*/bias'].")
@@ -107,7 +107,7 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
 
 
 def _freeze_others(model, kept):
-    """Freeze single variables, but whole layers where possible, so that a frozen batch norm keeps its averages."""
+    """Freeze all but `kept`, as whole layers where possible, so that a frozen batch norm keeps its averages."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):
@@ -130,7 +130,7 @@ class LowRank(NamedTuple):
     second: keras.Variable  # `[rank, ...]`, which starts with zeros
 
     def merged(self) -> np.ndarray:
-        """Return the kernel that the layer computes with, in the precision of its base."""
+        """Return the kernel that the layer computes with, in the precision of `base`."""
         base, scale = self.base.numpy(), self.layer.lora_alpha / self.layer.lora_rank
         update = scale * np.matmul(self.first.numpy(), self.second.numpy())
         return (base.astype(update.dtype) + update).astype(base.dtype)
@@ -164,7 +164,7 @@ def merged(model: keras.Model) -> Iterator[None]:
     """Merge LoRA into the kernels of a model inside the `with` block, so that the model can be written without LoRA.
 
     Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
-    Quantized kernels are left to Keras, which merges into them with new scales.
+    Quantized kernels are left to Keras, which merges LoRA into them and computes new scales.
     """
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):

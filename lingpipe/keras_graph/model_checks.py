@@ -1,4 +1,4 @@
-"""Checks that a model fits its input and does not mix a batch's rows; if it did, micro-batches would change results."""
+"""Checks that a model fits its input and keeps the rows of a batch apart, so that micro-batches change no result."""
 
 import dataclasses
 from typing import Any
@@ -16,8 +16,8 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     """Raise ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
 
     Layers may mix the rows of a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers with an
-    axis of 0 may not mix rows, and their graphs must show this. In a model with a fixed batch size, each tensor whose
-    first dimension has that size is taken as a batch.
+    axis of 0 must keep rows apart, and their graphs must show that they do. In a model with a fixed batch size, each
+    tensor whose first dimension has that size is taken as a batch.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):
@@ -38,7 +38,7 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 
 
 def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
-    """Raise ValueError if a Lambda, or a layer with an axis of 0, mixes rows; `specs` has a nest for each layer."""
+    """Raise ValueError if a Lambda or a layer with axis 0 mixes rows; `specs` has each layer's nest of inputs."""
     for layer, nest in zip(layers, specs):
         given = tf.nest.map_structure(lambda spec: None if spec is None else row_dependence.rows(spec), nest)
         if _works_on_the_batch(layer, [value for value in tf.nest.flatten(given) if value is not None]):
@@ -74,7 +74,7 @@ def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_depen
 
 
 def _results(unit: Any, given: list[row_dependence.Value], traces_sizes: bool) -> list[row_dependence.Value]:
-    """Return the values of a unit's outputs."""
+    """Return the `Value`s of a unit's outputs."""
     is_checked = _works_on_the_batch(unit.layer, given)
     if not is_checked:
         _refuse_other_axis(unit, given)
@@ -116,7 +116,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
-    """Return whether a layer may combine rows: operations, Lambdas, and layers with an axis of 0, except batch norm."""
+    """Return whether to check a layer for mixed rows: operations, Lambdas, and layers with axis 0 but batch norm."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1
@@ -171,7 +171,7 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError for tokens at positions that have no embedding; XLA would use that of another position."""
+    """Raise ValueError for tokens at positions without an embedding; XLA would use another position's embedding."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):

@@ -13,10 +13,10 @@ from lingpipe.stages import random_seeds
 
 
 class Segment:
-    """One unit as a function between two lists of tensors, so that the segments of a stage can run one after the other.
+    """One unit as a function from a list of tensors to a list of tensors; the segments of a stage run one by one.
 
     Args:
-        after: numbers of the output values, which are inputs or results of the unit.
+        after: numbers of the output values, each of which is in `before` or is a result of the unit.
         unmasked: numbers of the input values whose Keras masks were removed by a unit of an earlier stage.
     """
 

@@ -24,7 +24,7 @@ class KerasModelSource:
         (GPipeLayer cuts it, and allocates each variable on the device of its partition)
         load_weights  ──> one tensor after the other, each to its device
 
-    A subclass defines `make`, `load_weights` unless `make` creates the weights, and `Params()` with its own fields.
+    A subclass defines `Params()` with its own fields, `make` and, unless `make` creates the weights, `load_weights`.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -53,7 +53,7 @@ class KerasModelSource:
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError if the tokens of an input have another meaning for the model."""
+        """Raise ValueError if the tokens of the tokenizer mean something else to the model."""
         del model, tokenizer
 
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
@@ -67,7 +67,7 @@ class KerasModelSource:
 
 
 class ModelOfFunction(KerasModelSource):
-    """A model that a function returns, including its weights: the whole model is on the host before it is cut."""
+    """A model that a function returns with all weights, so that the whole model is on the host before it is cut."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

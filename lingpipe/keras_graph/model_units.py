@@ -154,7 +154,7 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """A stand-in for a layer that casts, reshapes or masks a nested model's inputs, as Keras does in a call."""
+    """The `layer` of a unit that casts, reshapes or masks a nested model's inputs, as Keras does in a call."""
 
     functional: Any
 

@@ -21,7 +21,7 @@ class CallGraph(NamedTuple):
 def graph_of_call(node: Any) -> CallGraph | None:
     """Call a model's own `call` on symbolic tensors, to find which layers it calls on which inputs.
 
-    A graph does the same as the model only if `call` computes only with layers and `keras.ops`, and does the same in
+    A graph can replace the model only if `call` uses nothing but layers and `keras.ops`, and calls them alike in
     training and inference. So `call` may use `training` only as an argument of the layers that it calls. It may not
     read or assign a variable itself, or use numbers from elsewhere, which might change from call to call. A model that
     does more has no graph.

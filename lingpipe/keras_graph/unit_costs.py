@@ -86,5 +86,5 @@ def _inputs(unit, values):
 
 
 def _names_with_masks(unit, values):
-    """Name what `_inputs` holds, in the order of its tensors: the values, then their masks."""
+    """Return the names of the tensors that `_inputs` returns, in their order: first the values, then the masks."""
     return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

@@ -39,7 +39,7 @@ class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
 
 
 class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
-    """A second classifier half-way up, which in training brings gradients to the lower cells.
+    """A second classifier two thirds of the way up, which in training brings gradients to the lower cells.
 
         (out, prev) -+------------------------------------------------------------- (out, prev, auxiliary_logits)
                      +- out: ReLU, average pool 5x5 strides 3, 1x1, batch norm, -+

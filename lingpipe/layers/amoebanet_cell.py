@@ -5,9 +5,9 @@ the states 2 to 6 is the sum of two earlier states, with an operation applied to
 of some of the states.
 
 Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
-GPipe, arXiv 1811.06965, scales them up. The tables describe the networks that the authors released and whose parameters
-they counted. There, the output of a normal cell includes state 0. The dilation that the paper's figure shows at one
-separable 5x5 convolution of B is not applied.
+GPipe, arXiv 1811.06965, scales them up. `GENOTYPES` describes the networks that the authors released and whose
+parameters they counted. There, the output of a normal cell includes state 0. The dilation that the paper's figure shows
+at one separable 5x5 convolution of B is not applied.
 """
 
 import typing
@@ -70,9 +70,9 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         prev --- matched to state 0 ------- state 1 -+
         out ------------------------------------------------------------------------------------------- new_prev
 
-    `prev` is matched by factorized reduction if its size differs from that of `out`, and by ReLU, 1x1 and batch norm if
-    only its channels differ. In the first cell, which has no `prev`, state 1 is the unchanged `out`. Operations on the
-    states 0 and 1 have strides 2 in a reduction cell. Drop path applies to every operation but 'none'.
+    `prev` is matched by factorized reduction if its size is not that of `out`, else by ReLU, 1x1 and batch norm if its
+    channels are not `filters`. In the first cell, which has no `prev`, state 1 is the unchanged `out`. Operations on
+    the states 0 and 1 have strides 2 in a reduction cell. Drop path applies to every operation but 'none'.
     """
 
     @classmethod
@@ -156,9 +156,9 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         """Compute the cell.
 
         Args:
-            inputs: `(out, prev, *rest)`: the output of the previous cell, `[batch, height, width, channels]`, the
-                output of the cell before it, and tensors that pass through, such as auxiliary logits; or `out` alone,
-                for the first cell of a network.
+            inputs: `(out, prev, *rest)`: the output `[batch, height, width, channels]` of the previous cell, the output
+                of the cell before that, and tensors that pass through, such as auxiliary logits; or `out` alone, for
+                the first cell of a network.
 
         Returns:
             `(new_out, out, *rest)`, new_out `[batch, new_height, new_width, filters * concatenated states]`.

@@ -1,4 +1,4 @@
-"""The operations inside an AmoebaNet cell, all of which return the cell's number of channels."""
+"""The operations inside an AmoebaNet cell; each returns a tensor with the cell's number of channels."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ class DropPath(keras.layers.Layer):
 
 
 def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, int, int, int]:
-    """Return the output shape of 'same' padding, `strides` and `filters` for `[batch, height, width, channels]`."""
+    """Return the output shape of a layer with 'same' padding; `shape` is `[batch, height, width, channels]`."""
     batch, height, width, _ = shape
     return batch, -(-height // strides), -(-width // strides), filters
 
@@ -230,6 +230,6 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Drop the first row and column; a strided slice of the odd ones would be far slower, forward and backward."""
+    """Drop the first row and column; a strided slice of odd rows and columns would be far slower, in both passes."""
     _, height, width, channels = x.shape
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

@@ -42,7 +42,7 @@ def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0
 
 
 class MultiHeadAttention(base_layer.BaseLayer):
-    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2), computed by Keras's kernel.
+    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2), by Keras's fused kernel unless there is dropout.
 
     One matrix product makes queries, keys and values::
 
@@ -50,7 +50,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
                     ├─> keys ──────────────────────────────┤
                     └─> values ────────────────────────────┴─> softmax(q k / sqrt(h)) v ─> dense ─>
 
-    The three steps `project`, `attend` and `combine` are methods, so that decoding can keep keys and values in between.
+    The three steps `project`, `attend` and `combine` are methods, so that decoding can cache what `project` returns.
     """
 
     @classmethod
@@ -220,7 +220,7 @@ class CrossAttention(MultiHeadAttention):
 def _with_part(cache, part, start):
     """Return a copy of `cache`, `[batch, length, ...]`, with `part`, `[batch, n, ...]`, at `start`.
 
-    `keras.ops.slice_update` would be an operation of XLA. Builds of TensorFlow for TPUs lack it on CPUs.
+    `keras.ops.slice_update` would be an XLA operation that builds of TensorFlow for TPUs do not have on CPUs.
     """
     places = keras.ops.arange(cache.shape[1]) - start
     is_new = (places >= 0) & (places < part.shape[1])

@@ -128,7 +128,7 @@ def as_logits(x: tf.Tensor) -> tf.Tensor:
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
     """List the variables that training changes, each once: those whose own `trainable` is True, as in a Keras model.
 
-    A frozen layer reports no trained variables, although layers inside it may have some, such as LoRA's.
+    Keras's `trainable_variables` of a frozen layer is empty, although layers inside it may have some, such as LoRA's.
     """
     found = (variable for layer in layers for variable in layer.variables if variable.trainable)
     return list({id(variable): variable for variable in found}.values())
@@ -141,7 +141,7 @@ def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Let unbuilt layers find shared weights: call the method `tie` of each that has one, with all layers by name.
+    """Let unbuilt layers find shared weights: call each layer's `tie`, if it has one, with all layers by name.
 
     Raises:
         ValueError: a layer whose weights are to be shared is missing.
@@ -156,7 +156,7 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
 def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
     """Make `current_training_step()` return `step` inside the `with` block.
 
-    The pipeline enters it around every stage, so that a layer needs no counter; None: the step is unknown.
+    The pipeline enters this context around every stage, so that a layer needs no counter; None: the step is unknown.
     """
     outer = current_training_step()
     _local.step = step
@@ -173,7 +173,7 @@ def current_training_step() -> int | tf.Tensor | None:
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
-    """Do as `deferred_variables`, and restore Python's random state, so later models start from the same weights."""
+    """Do as `deferred_variables`, and restore Python's random state, so that it affects no later initial weights."""
     random_state = random.getstate()
     try:
         with deferred_variables():
@@ -239,7 +239,7 @@ def allocate(variables: Iterable[keras.Variable]) -> None:
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """Create variables in the `with` block as if outside Keras's stateless scopes and functions being traced."""
+    """Create variables in the `with` block as if outside Keras's stateless scopes, and outside traced functions."""
     outer = global_state.get_global_attribute(_SCOPE)
     global_state.set_global_attribute(_SCOPE, None)
     try:

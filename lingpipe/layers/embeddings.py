@@ -31,7 +31,7 @@ class _AddedPositions(base_layer.BaseLayer):
         return self.dropout(inputs + vectors, training=training)
 
     def decode(self, inputs: tf.Tensor, cache: tuple, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Add the positions from `start` on to inputs `[batch, n, model_dim]`; the cache stays as it is."""
+        """Add positions, which begin at `start`, to inputs `[batch, n, model_dim]`; return the cache as it is."""
         return self(inputs, start=start), cache
 
 
@@ -68,7 +68,7 @@ class LearnedPositions(_AddedPositions):
 
 
 class SinusoidalPositions(_AddedPositions):
-    """Adds sin(a) to channel i < d/2 of d, cos(a) to channel d/2 + i; at position t from 0, a is t / 10000^(2i / d).
+    """Adds sin(a) to channel i and cos(a) to channel i + d/2 of d; a = t / 10000^(2i / d) at position t >= 0.
 
     The formula is that of arXiv 1706.03762, section 3.5; as in Lingvo, sines and cosines are not interleaved.
     """

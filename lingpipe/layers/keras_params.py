@@ -1,7 +1,7 @@
 """KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
 
-So a params file can contain layers of Keras and of third parties, and overrides can change each of their arguments, as
-in `body.layers[3].units=10`:
+So a params file can contain layers of Keras and of third parties. Overrides such as `body.layers[3].units=10` can
+change each of their arguments. For example:
 
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """
@@ -23,14 +23,14 @@ class REQUIRED:
 
 
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
-    """Return InstantiableParams of a Keras layer, one field for each argument that its constructor takes.
+    """Return InstantiableParams of a Keras layer, with one field for each argument that its constructor takes.
 
-    If the constructor takes a layer, an initializer or the like, give its Params: each Instantiate then makes a new
-    one. (Otherwise two layers would share one inner layer, or get the same weights from one initializer.) A field
-    that is set to an initializer, a regularizer or the like holds its Params.
+    If an argument is a layer, an initializer or the like, give Params of it: each Instantiate then makes a new object.
+    (Otherwise two layers would share one inner layer, or get the same weights from one initializer.) A field set to an
+    initializer or the like holds the Params of that object.
 
     Args:
-        cls: subclass of keras.layers.Layer, another class of Keras objects, such as initializers, or a function.
+        cls: function, subclass of keras.layers.Layer, or another class of Keras objects, such as an initializer class.
         **arguments: arguments of the constructor.
 
     Raises:

@@ -1,8 +1,8 @@
 """ResNet for image classification, version 1.5, as a sequence of blocks that a pipeline can cut anywhere.
 
-He et al. 2015 (arXiv 1512.03385), with the changes that all large-batch records share (arXiv 1706.02677, section 5.1):
-a bottleneck shrinks the image in its 3x3 convolution, and the last batch norm of each block starts with a scale of
-zero.
+He et al. 2015 (arXiv 1512.03385), with the changes that all record-setting large-batch trainings share (arXiv
+1706.02677, section 5.1): a bottleneck shrinks the image in its 3x3 convolution, and the last batch norm of each block
+starts with a scale of zero.
 """
 
 from typing import Any
@@ -38,9 +38,9 @@ class ResNetLayer(base_layer.BaseLayer):
 
 
 class ResNetConvolution(ResNetLayer):
-    """Convolution without bias, batch norm, and an optional ReLU.
+    """A convolution without a bias, followed by batch norm and an optional ReLU.
 
-    The padding is the same on both sides for every size of the image. With strides 2, Keras's 'same' would shift the
+    Both sides get equal padding for every size of the image. With strides 2, Keras's 'same' would shift the
     pixels of an image of even size.
     """
 
@@ -118,7 +118,7 @@ class ResNetStem(ResNetLayer):
 
 
 class ResNetBlock(ResNetLayer):
-    """Convolutions with a shortcut around them; the shortcut has a 1x1 if strides or channels change.
+    """Convolutions with a shortcut around them; the shortcut has a 1x1 convolution if size or channels change.
 
         bottleneck   x -+- 1x1 -> 3x3, strides -> 1x1 to 4 times the filters -+- add -> ReLU
         basic        x -+- 3x3, strides -> 3x3 -------------------------------+

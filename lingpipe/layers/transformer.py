@@ -48,7 +48,7 @@ class TransformerBlock(base_layer.BaseLayer):
         x ─┬─> norm ─> attention ─> dropout ──> + ─┬─> norm ─> feed-forward ─> dropout ──> + ─>
            └────────────────────────────────────┘  └───────────────────────────────────────┘
 
-    With the norm inside the branch, gradients are well-behaved at the start at any depth (arXiv 2002.04745, section 3).
+    With the norm inside the branch, initial gradients are well-behaved at any depth (arXiv 2002.04745, section 3).
     """
 
     @classmethod

@@ -1,7 +1,7 @@
 """Transformers that translate, as a sequence of layers that a pipeline can cut anywhere.
 
-Encoder and decoder follow each other in one stack. Each layer takes and returns the same nest. It changes one part and
-passes the others on::
+Encoder and decoder follow each other in one stack. Each layer but the head takes and returns a nest. It changes some
+parts and passes the others on::
 
                      source_embedding  encoder blocks  target_embedding  decoder blocks    head
     source            ids ─> vectors      changed         normalised       read (cross)
@@ -156,7 +156,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
 
 class TranslationHead(embeddings.SoftmaxHead):
-    """Logits of the target's tokens, which may be clipped (GPipe, arXiv 1811.06965, section 5)."""
+    """Logits of the target's tokens; the logits may be clipped (GPipe, arXiv 1811.06965, section 5)."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -189,13 +189,13 @@ def transformer_nmt_layers(
     The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
     together, by default d, and T is the number of tables, 1 or 2. This is the family T(L, f, A) of GPipe (arXiv
     1811.06965, section 5), whose published counts require heads of size 64, for both 16 and 32 heads. As in that
-    section, the initial weights of feed-forward networks are smaller in deeper networks (here, those of the second
-    layer are scaled by 1 / L), and logits may be clipped. For d, f and the four kinds of dropout see
+    section, the initial weights of feed-forward networks are smaller in deeper networks (here, those of each network's
+    second dense layer are scaled by 1 / L), and logits may be clipped. For d, f and the four kinds of dropout see
     `transformer.transformer_lm_layers`; A is `num_heads`.
 
     Args:
-        num_layers: number of blocks of the encoder, and of the decoder, L.
-        vocab_size: number of different tokens, of both languages together, V.
+        num_layers: L, the number of blocks of the encoder, and also of the decoder.
+        vocab_size: V, the number of different tokens of both languages together.
         dim_per_head: size of a head; None: d / A.
         is_tied: whether the softmax shares the table of source and target.
         logits_abs_max: largest magnitude of a logit; None: any.

@@ -101,7 +101,7 @@ class BaseTask:
         return labels, outputs, weights
 
     def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
-        """Compute metrics slower than `loss`, such as scores of whole translations, for the final evaluation.
+        """Compute slower metrics than `loss`, such as scores of whole translations, for the final evaluation.
 
         Args:
             inputs: nest of tensors `[batch, ...]`, the body's input.

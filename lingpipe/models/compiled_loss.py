@@ -65,10 +65,10 @@ class CompiledLoss:
     """Computes the loss of a micro-batch as Keras would, in a form that can be summed over micro-batches.
 
     The sum of several losses has one weight, the number of examples. So each of them must be a mean over the examples,
-    or a sum. A mean by another weight, such as the number of unmasked tokens, must be the only loss.
+    or a sum. If a loss is a mean over something else, such as unmasked tokens, it must be the only loss.
 
     Args:
-        compile_loss: Keras's record of the losses, their weights and the outputs that they belong to, already built.
+        compile_loss: built `CompileLoss` of Keras: the losses, their weights and the outputs that they belong to.
         structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
     """
 

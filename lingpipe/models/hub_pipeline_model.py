@@ -69,10 +69,10 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
         Args:
             inputs: texts for the task's preprocessor, or dictionary of arrays `[batch, length]` for a task without one.
-            max_length: number of tokens of the longest text, with its prompt; None: the preprocessor's length.
+            max_length: largest number of tokens of a text, with its prompt; None: the preprocessor's length.
             stop_token_ids: list of tokens that end a text; 'auto': the tokenizer's; None: none.
             strip_prompt: whether prompts are left out of the results.
-            sampler: sampler of KerasHub or its name, as `compile` takes it; None: the task's own sampler, or 'top_k'.
+            sampler: KerasHub sampler or its name, as `compile` takes it; None: the task's, or 'top_k' if it has none.
 
         Raises:
             NotImplementedError: a pipeline does not support the sampler or the task.

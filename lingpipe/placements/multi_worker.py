@@ -248,7 +248,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers, because adding 0 to these keeps all bits, even those of the float -0.0."""
+    """Return a tensor as integers, because adding 0 to these keeps all bits, even of the float -0.0."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:
