@@ -83,7 +83,7 @@ class TranslationInput(text_input.TokenizedInput):
 
     @functools.cached_property
     def _columns(self):
-        """Rows of all pairs that fit into source_length and target_length, as arrays `[pairs, length]`."""
+        """Sources, targets, labels and weights of all pairs that fit, each an array `[pairs, length]`."""
         logging.info('Loading %d pairs of %s into memory.', self._data.num_examples, self.params.dataset)
         batches = list(self._cut(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
         if not batches:

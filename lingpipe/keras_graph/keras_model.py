@@ -272,7 +272,7 @@ def describe(unit: model_units.Unit) -> str | None:
 
 
 def _trace(unit, inputs):
-    """Return a unit's `Flops`, pairs (spec, spec of the mask) of its outputs, and places of inputs that it unmasks."""
+    """Return a unit's `Flops`, (spec, mask's spec) of each output, and indices of inputs whose masks it removes."""
     unmasked = []
 
     def with_masks(arguments, outputs):

@@ -128,7 +128,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum; the weight None means the micro-batch's fraction of the batch's examples."""
+    """Wrap a loss that is a sum; its weight None means the micro-batch's fraction of the batch's examples."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

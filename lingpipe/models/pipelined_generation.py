@@ -124,7 +124,7 @@ class _Draws:
         self._end = tf.maximum(self._end, index)
 
     def finish(self):
-        """Set the states as they would be after one batch of all rows."""
+        """Set the states as if all rows had been one batch."""
         if self._growth:
             for variable, state in self.state_before(self._end):
                 variable.assign(state)

@@ -193,7 +193,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return bool(self._agreed)
 
     def run(self, iterator: Any, num_steps: int) -> Any:
-        """Train for as many steps as the chief, because sums are matched by their position in the loop over steps."""
+        """Train for as many steps as the chief, because the sums of a step wait for all workers."""
         self._awaits_chief = True
         num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
         self._awaits_chief = False

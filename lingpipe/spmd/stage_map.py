@@ -152,7 +152,7 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
 
     Args:
         inputs: nest of tensors `[micro_batch, ...]`.
-        seeds: int32 tensor `[own generators, 2]`.
+        seeds: int32 tensor `[generators, 2]`.
     """
     weights = list(map(tf.identity, values.weights))  # in the graph of the layers, for `_refuse_unused`
     values = stage_layers.Variables(weights, list(map(tf.stop_gradient, values.state)))

@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A value that layers read for a trainable variable; each assignment or separate segment makes a new version."""
+    """What layers read instead of a weight; an assignment, or a segment with its own gradients, makes a new one."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable

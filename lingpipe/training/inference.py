@@ -124,7 +124,7 @@ class CheckpointGeneration(evaluation.TrainedTask):
 
 
 class CheckpointTranslation(evaluation.TrainedTask):
-    """Translates; only the tokenizer of the input is used."""
+    """Translates; of the params' input, only the tokenizer is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         tokenizer = params.input.tokenizer.Instantiate()
