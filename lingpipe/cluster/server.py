@@ -33,7 +33,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     devices do.
 
     Args:
-        num_cpu_devices: number of devices into which the CPU is split: this process's share of the pipeline's devices.
+        num_cpu_devices: number of devices into which the CPU is split: for a share of the pipeline, or a whole one.
         use_all_cores: whether the CPU has one thread per core; this suits the host of accelerators.
 
     Raises:

@@ -42,7 +42,7 @@ def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0
 
 
 class MultiHeadAttention(base_layer.BaseLayer):
-    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2), by Keras's fused kernel unless there is dropout.
+    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2), by Keras's operation unless there is dropout.
 
     One matrix product makes queries, keys and values::
 
@@ -61,7 +61,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         p.Define('is_causal', True, 'Whether a position attends to itself and those before it only.')
         p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
         p.Define('atten_dropout_prob', 0.0,
-                 "Dropout of the attention weights; with it Keras's fused kernel is not used.")
+                 "Dropout of the attention weights; with it Keras's operation is not used.")
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 

@@ -59,7 +59,7 @@ class ModelSurface(keras.Model):
 
     @property
     def source(self) -> Any:
-        """The Keras model from which the pipeline was made; None if it was made from a list of layers or Params."""
+        """The Keras model from which the pipeline was made; None if it was made from layers or their Params."""
         return getattr(self.pipe, 'model', None)
 
     @property

@@ -43,9 +43,9 @@ class GPipeLayer(construction.Constructors):
 
     Params or arguments define the pipeline. Arguments are the fields of Params, except that `layers` has Keras layers,
     which keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' means a
-    partition per device, the schedule '1f1b', and recomputation if `memory_limit` or the GPUs' memory requires it, or
-    if a GPU's need is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section
-    2.3), or with `batch_size` the largest M up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
+    partition per device, '1f1b', and recomputation if `memory_limit` or GPU memory requires it, or if GPU memory or the
+    need is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section 2.3), or
+    with `batch_size` the largest M up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.

@@ -179,7 +179,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run an F or B, after Ws that fill the wait or make room; return False if data or room are missing."""
+        """Run an F or B, after Ws that fill the wait or make room; return False if data or room is missing."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False
