@@ -164,10 +164,10 @@ def _join(*parts):
 
 
 def _has_noise(gradients):
-    """Whether some number is 0 but for rounding."""
+    """Whether some number is 0 but for rounding, or all of a gradient are 0, as before a batch norm over one row."""
     sizes = list(map(np.abs, gradients))
     largest = max([size.max(initial=0.0) for size in sizes], default=0.0)
-    return any(((size > 0.0) & (size < 1e-3 * largest)).any() for size in sizes)
+    return any(((size > 0.0) & (size < 1e-3 * largest)).any() or not size.any() for size in sizes)
 
 
 def _judge_of(model):
