@@ -86,7 +86,8 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
         task: name of this process, such as 'worker:1'; None: the name in the file, else the name in TF_CONFIG; a file
             without a name suits all machines.
-        mode: one of MODES; the cluster needs exactly its jobs (multi_worker takes a chief as worker 0). None: any jobs.
+        mode: one of MODES; the cluster must have exactly this mode's jobs (multi_worker takes a chief as worker 0).
+            None: any jobs.
 
     Raises:
         ValueError: the cluster is missing or wrong.

@@ -33,7 +33,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     devices do.
 
     Args:
-        num_cpu_devices: number of devices into which the CPU is split: for a share of the pipeline, or a whole one.
+        num_cpu_devices: into how many devices the CPU is split, for a share of a pipeline or for a whole pipeline.
         use_all_cores: whether the CPU has one thread per core; this suits the host of accelerators.
 
     Raises:

@@ -81,7 +81,7 @@ def _usage_error(error):
 
 
 def _experiment():
-    """Apply all overrides; return the params, which hold the evaluation inputs, and {name: Params} of these inputs."""
+    """Apply all overrides; return the params, including evaluation inputs, and {name: Params} of these inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']

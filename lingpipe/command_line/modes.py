@@ -187,7 +187,7 @@ def _report(params, unused_datasets, unused_placement, given):
 
 
 def _accelerator(given):
-    """Return the accelerator to plan for: --accelerator, else with --compile the kind of TPU in --tpu_topology."""
+    """Return the accelerator to plan for: --accelerator; if missing, --compile uses the TPU in --tpu_topology."""
     from lingpipe.tools import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator

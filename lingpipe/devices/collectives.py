@@ -73,7 +73,7 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the number of the running pipeline: an int, or an int64 scalar on `device` if only it knows."""
+        """Return the running pipeline's number: an int, or an int64 scalar on `device` if only `device` knows it."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:

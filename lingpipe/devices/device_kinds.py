@@ -169,7 +169,7 @@ def num_devices() -> int:
 
 
 def use_processes(prefix: str) -> None:
-    """Restrict later choices of stage devices to names that begin with `prefix`, as '/job:worker/' for all workers."""
+    """Restrict later choices of stage devices to names with this `prefix`; '/job:worker/' allows all workers."""
     global _process
     _process = prefix
 

@@ -118,7 +118,7 @@ def read_unwatched(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Read the variables of all stages by `read`, each on its device; read a variable that stages share once."""
+    """Read the variables of all stages by `read`, each on its device; read a shared variable only once."""
     known = {}
 
     def value_of(stage: Any, variable: Any) -> tf.Tensor:

@@ -60,7 +60,7 @@ def rebuild(container: Any, new_children: list[Any]) -> Any:
 
 
 def replace_children(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Return a copy of a container with `function(child)` for each child; return Params and others unchanged."""
+    """Copy a container, with `function(child)` for each child; return Params and other values unchanged."""
     pairs = None if is_params(value) else children(value)
     return value if pairs is None else rebuild(value, [function(child) for _, child in pairs])
 

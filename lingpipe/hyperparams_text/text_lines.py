@@ -102,7 +102,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replace the Params (or None) that hold `cls` at `steps` by Params of class `text`; return whether done."""
+        """Replace the Params (or None) whose `cls` is at `steps` by Params of class `text`; return whether done."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):

@@ -69,7 +69,7 @@ _CROP_PADDING = 4
 
 
 class Augmentation(NamedTuple):
-    """How images of a training batch are made; evaluation crops images centrally, or else only resizes them."""
+    """How training makes images; evaluation crops images centrally if `cropping` is set, else only resizes them."""
 
     # (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> float32 [batch,
     # image_size, image_size, channels]

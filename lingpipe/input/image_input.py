@@ -103,7 +103,7 @@ class ImageInput(base_input.BaseInput):
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
-            [batch], 0 for bad records and those without a label, and 1 for all others), with static shapes.
+            [batch]: 0 for records that are bad or have no label, 1 for all others), with static shapes.
         """
         self._check_position(position)
         p, size = self.params, self.params.batch_size

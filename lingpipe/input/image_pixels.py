@@ -13,7 +13,7 @@ PROBLEM = 'is empty, cut off, damaged or no image of the right size'
 
 def decode_image(encoded: tf.Tensor, num_channels: int,
                  choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tf.Tensor:
-    """Decode an image, or a part of it, into uint8 [height, width, num_channels]; of a JPEG only that part is decoded.
+    """Decode an image, or a box of it, into uint8 [height, width, num_channels]; decode a JPEG only in the box.
 
     `choose_box` maps the shape of the image, int32 [3], to the box, int32 [4]: row, column, height, width.
     """
@@ -44,7 +44,7 @@ def resize(image: tf.Tensor, size: tuple[int, int], method: str = 'bilinear') ->
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):
-    """Decode a box and one more column on either side, to drop: colours at the edge depend on neighbouring pixels."""
+    """Decode a box and a column on each side, then drop both columns: edge colours depend on neighbouring pixels."""
     row, column, height, width = tf.unstack(box)
     left = tf.minimum(column, 1)
     right = tf.minimum(image_width - column - width, 1)

@@ -15,8 +15,8 @@ def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, labe
     """Compare logits `[batch, length, vocab_size]` with the next tokens; labels and weights are `[batch, length]`.
 
     Returns:
-        Tuple of three: a pair (mean, weight) of the smoothed cross-entropy in nats per token (arXiv 1512.00567, section
-        7); such a pair of the accuracy; the plain cross-entropies `[batch, length]`.
+        Tuple of three: a pair (mean, weight) for the smoothed cross-entropy in nats per token (arXiv 1512.00567,
+        section 7); a pair (mean, weight) for the accuracy; the plain cross-entropies `[batch, length]`.
     """
     logits, total = tf.cast(logits, tf.float32), tf.reduce_sum(weights)
     smoothed = nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)

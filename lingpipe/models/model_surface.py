@@ -127,7 +127,7 @@ class ModelSurface(keras.Model):
             return self._plain_model().export(filepath, *args, **kwargs)
 
     def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None, include_optimizer: bool = True) -> None:
-        """Save the pipeline with its model; see `keras.Model.save`."""
+        """Save this model, including its pipeline; see `keras.Model.save`."""
         with lora.merged(self):
             super().save(filepath, overwrite, zipped, include_optimizer=include_optimizer)
 

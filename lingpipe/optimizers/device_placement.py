@@ -121,7 +121,7 @@ class DevicePlacement:
         self._update_on_devices(variables, (gradients,), shared=numbers)
 
     def _update_group(self, variables: list, gradients: list, *numbers: tf.Tensor) -> None:
-        """Update variables; as in Keras, a rate without a schedule is a Keras variable; it works with any dtype."""
+        """Update weights; as in Keras, a rate without a schedule is a Keras variable, which works with any dtype."""
         optimizer = self._optimizer
         with self._numbers_are(*numbers):
             if not self._clips_by_global_norm():
@@ -148,7 +148,7 @@ class DevicePlacement:
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
-        """Raise ValueError if some variables are on a TPU, and the optimizer keeps more than slots of their shapes."""
+        """Raise ValueError if weights are on a TPU and the optimizer has variables besides slots of their shapes."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 

@@ -51,7 +51,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return a TPU as fast in float32 as bfloat16, to which JAX and TensorFlow round matmul operands by default."""
+    """Return a TPU; float32 is as fast as bfloat16, to which JAX and TensorFlow by default round matmul operands."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 

@@ -35,7 +35,7 @@ def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysi
     """Cut analysed layers into partitions that are as even as possible, and return ascending end indices.
 
     Args:
-        partition_by: 'params'; any other text, which cuts by `costs`; or a list of end indices.
+        partition_by: 'params' to cut by numbers of parameters, other text to cut by `costs`, or a list of end indices.
         memory_limit: bytes of one device, which a given list of end indices must respect too; None: no limit.
 
     Raises:

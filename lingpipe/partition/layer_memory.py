@@ -184,7 +184,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Return the memories, with tensors that earlier layers have already counted listed as repeated.
+    """Return the memories; tensors that earlier layers have already counted are listed as repeated.
 
     Args:
         inputs: for each layer, the list of the names of the values that it receives.
@@ -213,7 +213,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return each layer's memory with the inputs of a partition that begins there; go from the last layer back."""
+    """Return memories, each with the inputs of a partition that begins with its layer; work from last to first."""
     # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -281,7 +281,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Return tuples (reference, input index, `what` of an operation on the input or None without one, bytes)."""
+        """Return tuples (reference, index of input, `what` of the operation between the two or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():

@@ -235,8 +235,8 @@ class StageCostModel:
     def of_layers(self, schedule: Schedule) -> np.ndarray:
         """Return the mean costs of layers for a micro-batch, `[stages, layers]`.
 
-        Backward actions that directly follow their own forward actions need no recomputation before them. In 1F1B, they
-        are all backward actions of the last stage; in GPipe, one in each stage.
+        Backward actions that directly follow their own forward actions need no recomputation before them. In 1F1B, this
+        holds for every backward action of the last stage; in GPipe, for one in each stage.
         """
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
         repeats = np.array([[1 - kept[stage] / schedule.num_micro_batches] for stage in range(schedule.num_stages)])

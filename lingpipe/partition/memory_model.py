@@ -96,7 +96,7 @@ class MemoryBudget:
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Fill partitions up to the limit, adding more like the last if needed; return a reason and a remedy."""
+        """Fill partitions up to the limit; add some like the last one if needed; return a reason and a remedy."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]

@@ -1,13 +1,13 @@
 """Choice of what recompute='selective' keeps of a stage: large tensors that are fast to compute are recomputed.
 
-The time of an operation is that of its arithmetic or of moving its data, whichever is longer (the roofline model,
-Williams et al., CACM 52(4), 2009). The unit of time is the time to move a byte, so a device is described only by its
-ratio of arithmetic to bandwidth. For a decoder block on CPUs::
+An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model, Williams et
+al., CACM 52(4), 2009). The unit of time is the time to move a byte, so a device is described only by its ratio of
+arithmetic to bandwidth. For a decoder block on CPUs::
 
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
     again     kept     again      again       again       again    kept   again     kept     again     again
 
-Attention scores are recomputed although they are a product, as this product is cheap for the size of mask and softmax.
+Attention scores are recomputed although they are a product: it costs little compared with the size of mask and softmax.
 The choice is the solution of an integer program; `_OPTIONS` bound its error and time.
 """
 

@@ -3,7 +3,7 @@
 Plans are made in the order of a lower bound on their step time; the bound counts the work, but no waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
-    step   1.9   1.3   1.2   1.6                     <- a search for the best two ends: 1.4 is more than 1.3
+    step   1.9   1.3   1.2   1.6                     <- a search for the two best plans stops: 1.4 is more than 1.3
 
 So most combinations of settings are never simulated.
 """

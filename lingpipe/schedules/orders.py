@@ -1,4 +1,4 @@
-"""Named schedules for K devices and M micro-batches, some with V stages a device; waits assume no transfers."""
+"""Named schedules for K devices and M micro-batches, some with V stages a device; waiting times ignore transfers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The type of every schedule, and the table of those that have a name."""
+"""The type of every schedule, and the table of the named schedules."""
 
 import collections
 import csv

@@ -43,7 +43,7 @@ class SpmdPipeline:
         variables: `SpmdValues` of Keras variables, with K lists of V variables in place of each tensor `[K, V, ...]`.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: the V K end indices of the stages; the first stage includes the layers before it, the last those after it.
+        ends: the V K end indices of the stages; the first and last also take all layers before and after `staged`.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -184,7 +184,7 @@ class SpmdPipeline:
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
     def _empty_queue(self, tensor):
-        """Return the empty queue of each core, `[K, M - K, ...]`; only that of the first core is used."""
+        """Return an empty queue for each core, `[K, M - K, ...]`; only the first core's queue is used."""
         length = self._num_micro_batches - self.num_cores if self.num_rounds > 1 else 0
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
@@ -238,7 +238,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the pipeline's input.
 
     Raises:
-        ValueError: the pipeline is made of a Keras model.
+        ValueError: the pipeline was made from a Keras model, not from a list of layers.
     """
     if pipe.model is not None:
         raise ValueError("tpu_route='spmd' takes a list of layers that are alike, but model is set. Set "

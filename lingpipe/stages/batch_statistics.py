@@ -54,7 +54,7 @@ class BatchStatistics:
 
     def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
                 device: str, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (variable, new value): every moving average takes one step for every call.
+        """Return pairs (variable, new value): every moving average takes one step for each call of its norm.
 
         Args:
             statistics: tensor `[3, channels]` for this replica's share of the batch.

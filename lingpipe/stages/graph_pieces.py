@@ -131,7 +131,7 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return the arguments, floats behind a barrier; integers may be shapes, which stay constants for XLA."""
+        """Return arguments, with floats behind a barrier; integers may be shapes, which XLA needs as constants."""
         places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
             return arguments
@@ -184,7 +184,7 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients; when TensorFlow saves a function, `operation` is None, and `gradients` are like inputs."""
+    """Refuse gradients; when TensorFlow saves a function, it passes None and the operation's inputs instead."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
@@ -203,7 +203,7 @@ def _compiled(function: Callable) -> Callable:
 
 @functools.cache
 def _optimizer_config() -> bytes:
-    """Settings of TensorFlow's graph optimizer: one round, no copies for constant arguments or unused results."""
+    """Settings of the graph optimizer: one round, no function copies for constant arguments or unused results."""
     # A second round finds nothing, and copies of the piece for each of a pipeline's calls only delay the start.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options

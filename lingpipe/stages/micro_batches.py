@@ -56,7 +56,7 @@ class MicroBatchIds:
     compile the functions of a stage once for every micro-batch.
 
     Args:
-        device: the device that computes the tensors, or whose host does.
+        device: the tensors are computed on this device or on its host.
         first: number that the first of these micro-batches has in the whole batch.
     """
 

@@ -65,7 +65,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
     """Return the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
-        replica_of: function of the numbers of a replica and its micro-batch; returns a `collectives.Replica` or None.
+        replica_of: takes a replica's number and a micro-batch's number in it; returns a `collectives.Replica` or None.
         by_layer: whether gradients between the segments are needed.
     """
 
@@ -119,7 +119,7 @@ class _Rows:
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return the sum and the weight of the losses that layers added; this weight is the number of rows."""
+        """Return the sum of added losses, each times its factor, and the number of rows as weight; [] if none."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]

@@ -62,7 +62,7 @@ class Clocks:
     lie midway between question and answer, as in NTP (RFC 5905, section 8)::
 
         here    asked ────────────┬──────────── answered        offset = time there - (asked + answered) / 2,
-                                  │                             wrong by half of answered - asked at most
+                                  │                             wrong by at most (answered - asked) / 2
         there                time there
     """
 

@@ -245,7 +245,7 @@ def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, t
 
 
 def report(plan: plans.Plan, devices: list[CompiledDevice], topology: str) -> str:
-    """Return a table of the planner's and the compiler's figures, one row per device, and one sentence."""
+    """Return a table (one row per device) of the planner's and the compiler's figures, and one sentence."""
     header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB',
               'fits', 'fullest in']
     rows = [[index, planned / _MIB, device.total / _MIB, *(getattr(device, kind) / _MIB for kind in _KINDS),

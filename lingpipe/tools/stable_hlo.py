@@ -1,4 +1,4 @@
-"""Programs as text: StableHLO of functions, for the TPU compiler, and HLO of programs that it has compiled."""
+"""Programs as text: StableHLO (of functions, for the TPU compiler) and HLO (of programs that it has compiled)."""
 
 import math
 import re

@@ -90,7 +90,7 @@ class Trace:
         self._program = TraceProgram(self._task, params.train)
 
     def run(self, num_steps: int) -> list:
-        """Record some steps after a few for warm-up, write the files, and print the table and the advice."""
+        """Record `num_steps` steps after warm-up steps, write the files, and print the table and the advice."""
         measured = traced.Traced.of(self._task.body, self._record(num_steps))
         paths = self._logdir.write_files('trace', measured.files())
         print(measured)

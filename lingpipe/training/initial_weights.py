@@ -4,8 +4,8 @@
 
 A rule is a pair: a regular expression for names of the model's variables, and a name in the checkpoint. The groups of
 the expression replace each '%s' in that name. Expressions match from the beginning of a name, as with `re.match`. The
-first matching rule applies. The second list has expressions for variables that are not read. If several checkpoints
-have a variable, it comes from the last.
+first matching rule applies. After the list of rules, a second list has expressions for variables that are not read. If
+several checkpoints have a variable, it comes from the last.
 """
 
 import operator

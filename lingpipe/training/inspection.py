@@ -32,7 +32,7 @@ def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: li
 
 
 def describe(layers: list, partitions: list) -> str:
-    """Describe analysed layers and their partitions by a table of each."""
+    """Return a table of analysed layers, a table of their partitions, and a line of totals."""
     place = {name: (index, part.device) for index, part in enumerate(partitions) for name in part.layer_names}
     titles, counts = balancing.parameter_columns(layers)
     rows = [[layer.name, layer.kind, _shapes(layer.outputs), *numbers, layer.flops.total / 1e6,

@@ -26,7 +26,7 @@ class Planned:
     Attributes:
         compared: list of the best `Plan`s among those that 'auto' allows, best first.
         params: the given params, with values instead of 'auto'.
-        alternative: `Plan` on more devices that fits where `plan` does not, or None.
+        alternative: `Plan` that fits on more devices; None if `plan` itself fits, or if no such plan was found.
     """
 
     def __init__(self, compared: list, params: hyperparams.Params, device_name: str | None,
@@ -76,7 +76,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
         device_memory: memory of a device, as '16GiB' or in bytes; None: the accelerator's memory.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; required for `GPipeLayer.Params()` and a
-            `GPipeLayer` of layers, which do not specify their input.
+            `GPipeLayer` made from a list of layers, which do not specify their input.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'auto'; None:
             nothing is measured, and times follow from floating-point operations and bytes.
         batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.

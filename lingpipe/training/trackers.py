@@ -23,7 +23,7 @@ _INDEX = re.compile(r'\[(\d+)\]')
 
 
 class Tracker(Protocol):
-    """The interface of a service for `Trackers`."""
+    """The interface through which `Trackers` uses a service."""
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
         """Begin or continue a run.
@@ -153,7 +153,7 @@ class Trackers:
 
 
 def validate(names: Sequence[str]) -> None:
-    """Raise ValueError if a name is not that of a tracker."""
+    """Raise ValueError unless `names` is a list or tuple of trackers' names."""
     if not isinstance(names, (list, tuple)):
         raise ValueError(f'train.trackers={names!r} is not possible: it must be a list of names. Set it to '
                          "['mlflow'], for instance.")

@@ -1,4 +1,4 @@
-"""Time limits of a training run: a watchdog of its steps, and waits for its batches, which are also measured."""
+"""Time limits of a training run: a watchdog limits its steps; waits for its batches are limited and measured."""
 
 import contextlib
 import math
