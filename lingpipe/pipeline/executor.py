@@ -56,10 +56,10 @@ class Execution:
     numbers::
 
         device 0   F0 ──> F1 ──> F2 ......... B2 ──> B1 ──> B0          ──>  1: order on a device (control edge)
-                    └3┐    └3┐    └3┐       ┌6┘    ┌6┘    ┌6┘            │   3: output, which is 2: an input
+                    └3┐    └3┐    └3┐       ┌6┘    ┌6┘    ┌6┘            │   3: output, read as an input (2)
                      2v     2v     2v       │      │      │              ^   6: gradient of an input
         device 1      F0 ──> F1 ──> F2 ──> B2 ──> B1 ──> B0
-                       └───────────── 4 ───────────────── 5                  4: in flight, from F until 5: its B
+                       └───────────── 4 ───────────────── 5                  4: in flight, from F until B (5)
 
     A tensor goes directly from the stage that makes it to each stage that reads it. The gradients that the readers send
     back are summed. Recomputation waits for its turn on the device, but not for gradients, so it fills time that a
@@ -272,7 +272,7 @@ class Execution:
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return the gradients of the stage's outputs or of the loss, then that of the losses its layers add."""
+        """Return gradients of the stage's outputs or of the loss, then the gradient of the losses its layers add."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -287,7 +287,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A 1, but not a constant, for which TensorFlow would specialise each micro-batch's backward function."""
+        """A non-constant 1; for a constant, TensorFlow would specialise each micro-batch's backward function."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 

@@ -43,9 +43,9 @@ class GPipeLayer(construction.Constructors):
 
     Params or arguments define the pipeline. Arguments are the fields of Params, except that `layers` has Keras layers,
     which keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' means a
-    partition per device, '1f1b', and recomputation if `memory_limit` or GPU memory requires it, or if GPU memory or the
-    need is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section 2.3), or
-    with `batch_size` the largest M up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
+    partition per device, '1f1b', and recomputation if `memory_limit` or GPU memory requires it; on GPUs also if memory
+    or batch size is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section
+    2.3), or with `batch_size` the largest M up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.
@@ -188,8 +188,8 @@ class GPipeLayer(construction.Constructors):
         """Cut the stack and create every weight on its partition's device.
 
         Args:
-            input_shape: shape `(batch, ...)` of the input, or a nest of shapes. The dtypes are those of a Keras model's
-                own inputs; without a model, Keras's default float type.
+            input_shape: shape `(batch, ...)` of the input, or a nest of shapes. The dtypes come from a Keras model's
+                own inputs; without a model, they are Keras's default float type.
         """
         if self.model is None or self._untracked.grid is None:
             self.build_from_specs(self.source.specs_of_shapes(input_shape))
@@ -283,7 +283,7 @@ class GPipeLayer(construction.Constructors):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether a layer has training=True by default, like image augmentation, or in a call inside a model."""
+        """Whether a layer defaults to training=True, like image augmentation, or a model calls it with True."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
@@ -385,7 +385,7 @@ class GPipeLayer(construction.Constructors):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Return `method`, in eager mode inside a `tf.function`, without which devices would not run in parallel."""
+        """Return `method`; in eager mode, return it inside a `tf.function`, so that devices run in parallel."""
         self.place_new_weights()  # layers may have got some since the last call
         if not tf.executing_eagerly():
             return method

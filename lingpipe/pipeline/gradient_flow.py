@@ -60,8 +60,8 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
                             └──> trained head           has no loss: weights without a path to a loss have no gradient
 
     Args:
-        sources: for each stage, a pair (producer, position) for each differentiable input: the input is the value at
-            this position of an earlier stage, or of the pipeline's inputs if the producer is -1.
+        sources: for each stage and each of its differentiable inputs, a pair (producer, position): the input is the
+            value at `position` in the outputs of stage `producer`, or in the pipeline's inputs if `producer` is -1.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
     """
     paths = [_paths(program) for program in programs]
@@ -138,7 +138,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 class LossFactors:
     """Factors for a batch's gradients, because stages sum the losses, but the mean loss is to be differentiated.
 
-    `program` is that of the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
+    `program` belongs to the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
     """
 
     def __init__(self, program: stage_program.StageProgram, device: str, shares: list[Any],

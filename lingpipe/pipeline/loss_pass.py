@@ -51,7 +51,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: StageLoss, x: Any, targets:
                    read: Callable[[keras.Variable], tf.Tensor]) -> ValueAndGrad:
     """Build a training step up to the gradients; see `GPipeLayer.value_and_grad`.
 
-    The gradients are in the order of `grid.trainable_variables`, and the outputs are those of the last stage.
+    The gradients are in the order of `grid.trainable_variables`, and the outputs are what the last stage returns.
     """
     stages = grid.stages
     options = executor.PassOptions(grid.schedule, grid.seed_and_step(step, True), True, loss,

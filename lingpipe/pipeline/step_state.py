@@ -186,7 +186,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
             and a nest for what the loss compares the outputs with.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         by_layer: whether backward passes are to be cut at every segment.
-        is_whole_batch: whether the specs are those of a whole batch, for which sums and means need no distinction.
+        is_whole_batch: whether the specs describe a whole batch, for which sums and means need no distinction.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:

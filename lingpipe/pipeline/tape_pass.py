@@ -22,7 +22,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
-                backward: the pipeline's gradient runs all B actions, that of port k returns the sums of stage k
+                backward: the pipeline's gradient runs all B actions; port k's gradient returns the sums of stage k
 
     Returns:
         Nest of tensors `[batch, ...]`, and the list of mean added losses, one per stage whose layers add any.

@@ -126,7 +126,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """If no restart can fix an error here, end other workers with the same exit code: launchers take the largest."""
+    """If no restart can fix an error here, end other workers with code 1 too: launchers take the largest code."""
     try:
         yield
     except Exception as error:

@@ -94,10 +94,10 @@ def wait_for_all(config: cluster_config.ClusterConfig) -> None:
 def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
-    TensorFlow's public function would start a second server at the chief's port. Data on the devices of workers that
-    remain can still be read. TensorFlow first waits for running operations, which may never end if they were streamed
-    to a lost worker. It also waits if another worker is lost during the call. If the wait takes 60 seconds, the process
-    ends, to be started again.
+    TensorFlow's public function for this would start a second server at the chief's port. Data on the devices of
+    workers that remain can still be read. TensorFlow first waits for running operations, which may never end if they
+    were streamed to a lost worker. It also waits if another worker is lost during the call. If the wait takes 60
+    seconds, the process ends, to be started again.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
@@ -143,7 +143,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
         cluster_spec: 'auto' (TF_CONFIG, else variables of Slurm or a TPU slice), or the path of a file like TF_CONFIG.
         trusted_network: whether only trusted machines reach this one. TensorFlow's server listens on every network, and
             whoever reaches it can run any code there. So if False, the server starts only where there is no network.
-        task: name of this process, such as 'worker:1'; None: that of the cluster spec.
+        task: name of this process, such as 'worker:1'; None: the name in the cluster spec.
         devices_per_worker: into how many devices a worker without GPUs splits its CPU.
         worker_timeout_seconds: how long a worker may give no answer before this process ends; 0: no limit.
 

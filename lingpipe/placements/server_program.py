@@ -115,14 +115,14 @@ class AsynchronousProgram(ServerProgram):
     If a worker is lost in the middle of a step, another worker repeats the step with the same batch, so each batch is
     used at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint
     counts it as one step. Batches go out in the order that one machine would use. Between two checkpoints it is not
-    known which batches are done, so a run resumes at the batch whose number is that of the step.
+    known which batches are done, so a run resumes at the batch with the step's number.
     """
 
     def state_restored(self) -> None:
         self._done = int(self.global_step)
 
     def before_save(self) -> None:
-        """Wait for all current steps, so that weights and step number match, and count each batch once."""
+        """Wait for all current steps, so that weights match the step number, which then counts each batch once."""
         while self._calls.num_under_way:
             self._next_row()
         self.global_step.assign(self._done)  # a call that was repeated has counted twice

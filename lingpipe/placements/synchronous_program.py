@@ -22,7 +22,7 @@ class SynchronousProgram(server_program.ServerProgram):
                └─> share 2 ─> any worker ─> gradients ─┘
 
     Each share is weighted by the weights of its examples, and moving statistics are computed over all rows of the
-    batch. So a step of W workers equals that of one machine with W times as many micro-batches, except for random
+    batch. So a step of W workers equals a step of one machine with W times as many micro-batches, except for random
     numbers. These depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one
     computes its share again. A second result overwrites the first in its slot, with the same values.
 

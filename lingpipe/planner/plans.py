@@ -168,7 +168,7 @@ class Plan:
 
     @property
     def speedup(self) -> float:
-        """Throughput relative to that of one device that has room for everything and recomputes nothing.
+        """Throughput relative to one device that has room for everything and recomputes nothing.
 
         Neither throughput includes weight updates.
         """
