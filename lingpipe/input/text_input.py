@@ -135,7 +135,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return every token with weight 1 once, in stored order; padding and repeated tokens have weight 0."""
+        """Return every token exactly once with weight 1, in stored order; padding and repetitions have weight 0."""
         p = self.params
         sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)

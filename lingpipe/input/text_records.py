@@ -1,4 +1,4 @@
-"""Text records from JSON lines, CSV or TFDS, with places for error messages; the base class of their inputs."""
+"""Text records from JSON lines, CSV or TFDS, and the base class of record inputs; errors name a record's place."""
 
 import csv
 import dataclasses

@@ -52,7 +52,7 @@ class ByteTokenizer:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the start tokens and a prompt's tokens, as a document begins in training; if empty, the end token."""
+    """Return start tokens and prompt tokens, as a document begins in training; if both are empty, the end token."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
@@ -87,8 +87,8 @@ _KINDS = {
 class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     """Tokens are bytes, or byte sequences that byte-pair encoding joins into one (arXiv 1508.07909, section 3.2).
 
-    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and makes the tokens. Learning takes a
-    second per megabyte, and the result is always the same. Other methods use KerasHub's tokenizer with this vocabulary.
+    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and runs `encode`; other methods use
+    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte, and the result is always the same.
     """
 
     @classmethod
@@ -151,7 +151,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's `task`, a preprocessor, for `keras_hub_class`; GPTs have none for classification."""
+        """Return KerasHub's preprocessor named by `task` for `keras_hub_class`; GPTs lack one for classification."""
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
         suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
         if chosen not in suitable:

@@ -71,7 +71,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError if the tokenizer has another KerasHub class than the model's or, with a preset, none."""
+        """Raise ValueError if the tokenizer has a wrong KerasHub class or, with a preset, is not from KerasHub."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -84,7 +84,7 @@ class KerasHubModel(model_source.KerasModelSource):
                              f'tokens of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
 
     def export(self, model: keras.Model, folder: str, tokenizer: hub_tokenizer.KerasHubTokenizer) -> list[str]:
-        """Write a preset that plain KerasHub loads, including the tokenizer of training."""
+        """Write a preset with the tokenizer of training; plain KerasHub can load the preset."""
         if not hasattr(model, 'save_to_preset'):
             return []
         path = os.path.join(folder, 'preset')

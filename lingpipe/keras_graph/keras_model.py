@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Return units that also return the outputs' logits, and {place of an output: value number of its logits}."""
+    """Return (units that also return the outputs' logits, {place of an output: value number of its logits})."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
@@ -185,7 +185,7 @@ class ModelGraph:
         """Return the specs of the tensors between units, for inputs whose sizes are all known.
 
         Returns:
-            Dictionary from the number of a value to a pair: its `tf.TensorSpec`, and that of its Keras mask or None.
+            Dictionary from the number of a value to the pair (its `tf.TensorSpec`, the spec of its Keras mask or None).
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 

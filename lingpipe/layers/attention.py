@@ -13,7 +13,7 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
-    """Return float32 `[length, num_waves]`: t / 10000^(i / num_waves) for position t from `start` on and wave i."""
+    """Return float32 `[length, num_waves]`: t / 10000^(i / num_waves) for wave i at positions t from `start` on."""
     frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
     return keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies
 
@@ -35,7 +35,7 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
 
 
 def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0) -> keras.layers.Dense:
-    """Return a dense layer for `layer`; kernel variance scale^2 / fan_in makes it multiply magnitudes by `scale`."""
+    """Return a dense layer for `layer`; with kernel variance scale^2 / fan_in, it scales magnitudes by `scale`."""
     initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
     return keras.layers.Dense(
         units, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
@@ -220,7 +220,7 @@ class CrossAttention(MultiHeadAttention):
 def _with_part(cache, part, start):
     """Return a copy of `cache`, `[batch, length, ...]`, with `part`, `[batch, n, ...]`, at `start`.
 
-    `keras.ops.slice_update` would be an XLA operation that builds of TensorFlow for TPUs do not have on CPUs.
+    `keras.ops.slice_update` would be an XLA operation, which TPU builds of TensorFlow lack on CPUs.
     """
     places = keras.ops.arange(cache.shape[1]) - start
     is_new = (places >= 0) & (places < part.shape[1])

@@ -173,7 +173,7 @@ def current_training_step() -> int | tf.Tensor | None:
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
-    """Do as `deferred_variables`, and restore Python's random state, so that it affects no later initial weights."""
+    """Do as `deferred_variables`; restore Python's random state, so the block affects no later initial weights."""
     random_state = random.getstate()
     try:
         with deferred_variables():
@@ -186,8 +186,8 @@ def unallocated_variables() -> Iterator[None]:
 def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
-    A value that the block assigns to such a variable, as a layer's `build` may, becomes the variable's initial value; a
-    variable that already has a value is assigned at the end of the block. Keras queues variables without a value, and
+    A value that the block assigns to such a variable, as a layer's `build` may, becomes the variable's initial value;
+    an assignment to a variable with a value waits for the end of the block. Keras queues variables without a value, and
     allocates them when the next ordinary scope closes; this scope removes its own variables from the queue.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)

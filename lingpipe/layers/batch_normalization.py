@@ -20,7 +20,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
         replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise
 
-    Outside a pipeline, and with one replica, it is ordinary batch norm.
+    Outside a pipeline, or with one replica, it is ordinary batch norm.
 
     Args:
         group_size: number of consecutive replicas that share statistics; with fewer replicas, all do.

@@ -1,7 +1,7 @@
 """KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
 
-So a params file can contain layers of Keras and of third parties. Overrides such as `body.layers[3].units=10` can
-change each of their arguments. For example:
+So overrides such as `body.layers[3].units=10` can change each argument of a layer of Keras or of third parties, and a
+params file can contain such a layer:
 
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """

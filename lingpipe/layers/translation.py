@@ -189,8 +189,8 @@ def transformer_nmt_layers(
     The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
     together, by default d, and T is the number of tables, 1 or 2. This is the family T(L, f, A) of GPipe (arXiv
     1811.06965, section 5), whose published counts require heads of size 64, for both 16 and 32 heads. As in that
-    section, the initial weights of feed-forward networks are smaller in deeper networks (here, those of each network's
-    second dense layer are scaled by 1 / L), and logits may be clipped. For d, f and the four kinds of dropout see
+    section, the initial weights of feed-forward networks are smaller for larger L (here, the weights of the second
+    dense layer in each are scaled by 1 / L), and logits may be clipped. For d, f and the four kinds of dropout see
     `transformer.transformer_lm_layers`; A is `num_heads`.
 
     Args:
