@@ -63,7 +63,7 @@ def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_spec
 
 
 def find(layer: Any, specs: Any, has_backward: bool = True) -> tuple[LayerKernels, Any]:
-    """Return the `LayerKernels` of a built layer, which need not be allocated, and the specs of its outputs."""
+    """Return a built layer's `LayerKernels` and output specs; its weights need not be allocated."""
     trace = layer_analysis.trace(layer, specs, has_backward)
     return _Fused(trace).kernels(), trace.output_specs
 

@@ -295,7 +295,7 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return the factors of added losses: for a mean, the rows of its micro-batch; for a sum, all rows.
+        """Return factors of added losses: for a mean, its micro-batch's number of rows; for a sum, the batch's.
 
         The total is later divided by all rows. An empty micro-batch computes one row, whose weight is 0. A loss that is
         not proven to be a mean or a sum is weighted as a mean; `refuse_unproven_losses` refuses such losses.

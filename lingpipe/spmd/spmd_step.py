@@ -182,6 +182,6 @@ def _stage_penalties(regularizer, values):
 
 
 def _slot_rows(slots, variables):
-    """Return, for each slot of a weight, its K lists of V variables."""
+    """Return each kind of slot as K lists of V variables, like `variables`."""
     rows = [[slots(variable) for variable in row] for row in variables]
     return [[[slot[index] for slot in row] for row in rows] for index in range(len(rows[0][0]))]

@@ -128,7 +128,7 @@ def _backward(function, num_inputs):
 
 
 class SpmdValues(NamedTuple):
-    """All variables of a pipeline that layers read, or a value for each."""
+    """All variables that a pipeline's layers read, or a value for each."""
 
     stages: list  # tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round
     outer: list  # tensors, the other weights
