@@ -136,7 +136,7 @@ class MemoryModel:
     Args:
         live_micro_batches: for each partition, the most micro-batches whose activations it keeps at once, as
             `layer_memory.live_micro_batches` finds them. Each partition counts at least as many as every later one.
-        recompute: 'selective' counts like 'stage': it needs no more, but may fill what is left of a memory limit.
+        recompute: 'selective' counts like 'stage', its minimum, though it may retain more, up to a memory limit.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
     """

@@ -35,7 +35,7 @@ class _Layers:
         """Raise ValueError if a model calls other layers than when it was cut; the message names the model."""
 
     def refuse_changed_settings(self) -> None:
-        """If models' layers or attributes have changed, call `refuse_changes`, which traces subclassed models."""
+        """Call `refuse_changes`, which traces subclassed models, only if layers or attributes have changed."""
 
     def load_weights(self) -> None:
         """Load the weights that come with a model, each to its device; Params come with none."""

@@ -98,7 +98,7 @@ class Stage:
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
-        """Return, for each of some variables, a tensor of its shape filled with `zero`, a float32 scalar that is 0."""
+        """Return a tensor of zeros for each variable, in its shape and type; `zero` is a float32 scalar 0."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]

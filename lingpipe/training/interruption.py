@@ -46,7 +46,7 @@ class Interruption:
 
     @property
     def is_by_user(self) -> bool:
-        """Whether Ctrl-C asked to stop; Ctrl-C should also end a loop over training runs."""
+        """Whether Ctrl-C asked to stop, which should also end a loop over training runs."""
         return self.reason == signal.SIGINT.name
 
 
