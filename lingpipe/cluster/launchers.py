@@ -142,7 +142,7 @@ def _of_tpu_slice(environment):
 
 def read_slice(task: str | None = None,
                environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
-    """Return which process of a slice this one is: the chief on host 0, else the worker of its host.
+    """Return which process of a slice this one is: the chief on host 0, worker:1 on host 1, and so on.
 
     The chief's port is 1 more than the port of worker 0. Servers connect to the chief to run Python code.
     With `task='worker:0'`, this process is the server of host 0.

@@ -74,7 +74,7 @@ class _Part:
 
 
 class LocalCluster:
-    """A cluster on this machine, which ends when its first `num_leaders` processes have ended or any has failed."""
+    """A local cluster, which ends when its first `num_leaders` processes have ended or any process has failed."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
     A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. This process
     meanwhile waits at most 25 seconds, or until a second signal. If `is_replaceable` is set and another worker serves,
     the chief is not told, so training continues. This process then ends after 25 seconds, when training ends, or at a
-    second signal. The process ends by `os._exit`, because TensorFlow cannot stop a server. Its exit code is what the
+    second signal. The process ends by `os._exit`, because TensorFlow cannot stop a server. The exit code is what the
     chief has sent, or else `waits.TRY_AGAIN`. Unless `use_all_cores` is set, each CPU device has one thread, as virtual
     devices do.
 

@@ -129,12 +129,12 @@ class Wait:
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Return the `Wait` for a checkpoint to be 'written' or 'read' (`verb`); see `for_files` for other arguments."""
+    """Return the `Wait` for a checkpoint to be 'written' or 'read' (`verb`); see `Wait` for the other arguments."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
-    """Return the scope of a wait for a checkpoint's file system, limited by `train.checkpoint_timeout_seconds`."""
+    """Return the `Wait` for a checkpoint's file system; `seconds` is `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 

@@ -192,7 +192,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost line of the user's files that an error went through, with file and number, or ''."""
+    """Return the innermost line of an error's traceback that is in a user's file, with file and number, or ''."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'

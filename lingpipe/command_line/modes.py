@@ -63,7 +63,7 @@ class Command(NamedTuple):
     started: float  # `time.monotonic()` at the start of the program
 
     def trainer(self, placement: Any, dog: Any) -> Any:
-        """Return the `Trainer` on a `Placement`; a `Watchdog` limits its waits."""
+        """Return the `Trainer` on a `Placement`; `dog`, a `Watchdog`, limits the trainer's waits."""
         from lingpipe.training import trainer
         return trainer.Trainer(self.params, self.datasets, self.given.logdir, placement, self.started, dog)
 

@@ -52,7 +52,7 @@ class Group:
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combine the pipelines' states after a batch into one, for layers with state other than weights.
+        """Combine the pipelines' states into one state after a batch, for layers with state other than weights.
 
         Args:
             aggregation: field of the Keras variable: 'mean' averages the states; 'sum' adds up their changes; with any
@@ -178,7 +178,7 @@ def _nccl(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
 
 
 def _position(devices: Sequence[str], owner: str) -> int:
-    """Return the position of an owner; if a shared weight is on the device of another stage, any position works."""
+    """Return the position of `owner` in `devices`, or 0 if another stage owns the weight (any position works)."""
     return devices.index(owner) if owner in devices else 0
 
 

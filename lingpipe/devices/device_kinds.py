@@ -175,7 +175,7 @@ def use_processes(prefix: str) -> None:
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
-    """Return a grid of device names: a row per replica, a column per partition. Neither number may be 'auto'."""
+    """Return a grid of device names with `num_replicas` rows and `num_partitions` columns; neither may be 'auto'."""
     p = body_params
     devices = p.devices or stage_devices(p.num_replicas * p.num_partitions)
     return [devices[start:start + p.num_partitions] for start in range(0, len(devices), p.num_partitions)]

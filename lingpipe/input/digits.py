@@ -58,7 +58,7 @@ class DigitsImages:
 
 
 def _rows_of(split):
-    """Return rows in the order in which TFDS would store them: by the MD5 hash of split name and key."""
+    """Return the row numbers as TFDS would order them: by the MD5 hash of split name and row number."""
     part = _PART.fullmatch(split)
     if part is None:
         raise ValueError(f"split: {split!r} is not a split of the digits. Choose 'train', 'test', or a part of one, "

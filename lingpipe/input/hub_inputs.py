@@ -98,7 +98,7 @@ class InstructionInput(text_records.RecordInput):
 
 
 class SequenceToSequenceInput(text_records.RecordInput):
-    """Pairs of texts, converted to tensors by the KerasHub preprocessor for the tokenizer; in this example, BART's::
+    """Pairs of texts, converted to tensors by the KerasHub preprocessor for the tokenizer; an example with BART::
 
         encoder_token_ids   <s> forty - two </s> <pad>     the source
         decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label

@@ -225,7 +225,7 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
 
 
 def pixel_range(dataset: str, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `normalize` makes of the pixels 0 and 255, two float32 arrays `[num_channels]`."""
+    """Return what `normalize` makes of the pixels 0 and 255, as two float32 arrays `[num_channels]`."""
     statistics = _PIXEL_STATISTICS.get(dataset, _ONE_RANGE)
     mean, deviation = (np.broadcast_to(np.float32(each), [num_channels]) for each in statistics)
     return -mean / deviation, (1 - mean) / deviation

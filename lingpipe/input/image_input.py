@@ -172,7 +172,7 @@ def _dataset_name(p):
 
 
 def _are_own_digits(p):
-    """Return whether the digits of this package are read, and not a dataset of that name in a folder."""
+    """Return whether the digits of this package are read, not a dataset with the same name in a folder."""
     return p.dataset == digits.NAME and p.data_dir is None
 
 
@@ -185,7 +185,7 @@ def _described(p):
 
 
 def _images(p):
-    """Return the images; TFDS is imported only if it is used, because that takes half a second."""
+    """Return the images; import TFDS only if it is used, because the import takes half a second."""
     if _are_own_digits(p):
         return digits.DigitsImages(p.split)
     from lingpipe.input import tfds_builders

@@ -21,7 +21,7 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Return the numbers of rows, int64 scalars; each epoch has every row once. Skipping to `position` is quick."""
+    """Return row numbers, int64 scalars; each epoch has every row once. Skipping to `position` is quick."""
     def of_epoch(epoch):
         return numbers(count, tf.stack([tf.constant(seed, tf.int64), epoch]) if shuffle else None)
 
@@ -29,7 +29,7 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
 
 
 def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Return the numbers of rows once, int64 scalars; `order_seed`, int64 [2], permutes them. None: they ascend."""
+    """Return row numbers, each once, int64 scalars; `order_seed`, int64 [2], permutes them. None: they ascend."""
     found = tf.range(count, dtype=tf.int64)
     if order_seed is not None:
         found = tf.random.experimental.stateless_shuffle(found, order_seed)
@@ -40,8 +40,8 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
                buffer_size: int) -> tf.data.Dataset:
     """Read files once, and shuffle first the files and then the rows in a buffer.
 
-    `order_seed`, int64 [2], is None for stored order. `read` gets None too, or else a seed for the files: an int64
-    scalar, drawn from `order_seed`.
+    If `order_seed` is None, the stored order is kept, and `read` gets None. Otherwise `order_seed` is int64 [2], and
+    `read` gets a seed for the files: an int64 scalar, drawn from `order_seed`.
     """
     if order_seed is None:
         return read(None)

@@ -61,7 +61,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         p.Define('is_causal', True, 'Whether a position attends to itself and those before it only.')
         p.Define('use_rotary_positions', False, 'Whether queries and keys are turned by their positions.')
         p.Define('atten_dropout_prob', 0.0,
-                 "Dropout of the attention weights; with it Keras's operation is not used.")
+                 "Dropout of the attention weights; with it, training avoids Keras's operation.")
         p.Define('output_scale', 1.0, 'Factor of the initial weights of the last dense layer.')
         return p
 
