@@ -45,7 +45,7 @@ class Record:
         return value
 
     def error(self, problem: str) -> ValueError:
-        """Return a ValueError that states the place of the record and a problem."""
+        """Return a ValueError that states the record's place and `problem`."""
         return ValueError(f'{self.place}, {problem} Repair the record, or leave it out.')
 
     def _value(self, field):
@@ -82,7 +82,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Return the class names, in order, of the feature named by `label`; None: it has none. No data are prepared."""
+    """Return the class names, in order, of the feature `label`, or None if it has none; prepare no data."""
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
@@ -142,7 +142,7 @@ def _plain_value(feature, value):
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
     """Call a function for some rows at a time, and concatenate the nests of arrays `[rows, ...]` that it returns.
 
-    KerasHub's preprocessors run on Python strings this way: tracing one takes seconds, and makes it no faster.
+    KerasHub's preprocessors run on Python strings in this way; tracing them takes seconds and makes them no faster.
     """
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)

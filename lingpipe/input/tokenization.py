@@ -52,7 +52,7 @@ class ByteTokenizer:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return start tokens and prompt tokens, as a document begins in training; if both are empty, the end token."""
+    """Return start and prompt tokens, as at the start of a training document; if there are none, the end token."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 

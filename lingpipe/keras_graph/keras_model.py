@@ -163,7 +163,7 @@ class ModelGraph:
 
         Args:
             input_specs: nest of `tf.TensorSpec` that the model accepts; it gives the sizes that the model leaves open.
-                One example replaces the batch. None: the model's own specs, with 1 for unknown sizes.
+                The batch size is taken as 1. None: the model's own specs, with 1 for unknown sizes.
         """
         if input_specs is not None:
             model_checks.refuse_unfit(self.model, self._functional, input_specs)

@@ -108,7 +108,7 @@ def fresh_names() -> Iterator[None]:
 
 
 def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
-    """Make the model of a source, with reproducible names; the source's own policy overrides the given one."""
+    """Make the model of a source, with reproducible names; the source's own policy overrides `dtype_policy`."""
     with fresh_names(), base_layer.default_policy(source.params.dtype_policy or dtype_policy):
         model = source.make()
         with base_layer.unallocated_variables():

@@ -43,7 +43,7 @@ class Unit:
         """Return a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
 
         Args:
-            numbers: numbers of the new values, the logits, one per position.
+            numbers: numbers of the new values (the logits), one for each of `positions`.
         """
         def function(values, training):
             results = self.function(values, training)

@@ -119,15 +119,15 @@ def amoebanet_layers(
         stem, stem_cell_0, stem_cell_1, cell_0, ..., reduction_0, cell_L/3, ..., auxiliary_head, reduction_1, cell_2L/3,
         ..., head
 
-    AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has num_cells L and reduction_size D. The stem cells have D/4 and D/2
-    filters; the others have D before reduction_0, 2D from reduction_0 on, and 4D from reduction_1 on.
+    AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has `num_cells` L and `reduction_size` D. The stem cells have D/4 and
+    D/2 filters; the others have D before reduction_0, 2D from reduction_0 on, and 4D from reduction_1 on.
 
     Args:
         num_classes: number of classes; the published networks have 1001, where class 0 is the background.
         use_auxiliary_head: whether to insert the auxiliary head, which in training returns logits of its own.
 
     Raises:
-        ValueError: num_cells or reduction_size is too small.
+        ValueError: `num_cells` or `reduction_size` is too small.
     """
     for name, value, minimum in (
             ('num_cells', num_cells, _MIN_NUM_CELLS), ('reduction_size', reduction_size, _MIN_REDUCTION_SIZE)):

@@ -70,8 +70,8 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         prev --- matched to state 0 ------- state 1 -+
         out ------------------------------------------------------------------------------------------- new_prev
 
-    `prev` is matched by factorized reduction if its size is not that of `out`, else by ReLU, 1x1 and batch norm if its
-    channels are not `filters`. In the first cell, which has no `prev`, state 1 is the unchanged `out`. Operations on
+    `prev` is matched by factorized reduction if `out` has another size, else by ReLU, 1x1 and batch norm if its number
+    of channels is not `filters`. In the first cell, which has no `prev`, state 1 is the unchanged `out`. Operations on
     the states 0 and 1 have strides 2 in a reduction cell. Drop path applies to every operation but 'none'.
     """
 
@@ -161,7 +161,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
                 the first cell of a network.
 
         Returns:
-            `(new_out, out, *rest)`, new_out `[batch, new_height, new_width, filters * concatenated states]`.
+            `(new_out, out, *rest)`; `new_out` is `[batch, new_height, new_width, filters * num_concatenated_states]`.
         """
         out, prev, rest = _out_and_prev(inputs)
         states = [self.input_operation(out, training=training), self._match(out, prev, training)]

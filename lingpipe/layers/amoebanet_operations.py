@@ -24,7 +24,7 @@ class DropPath(keras.layers.Layer):
 
     Args:
         final_keep_prob: final probability, in (0, 1], of keeping a path.
-        num_training_steps: steps over which keep_prob falls from 1 to final_keep_prob; None or 0: it is constant.
+        num_training_steps: steps over which `keep_prob` falls from 1 to `final_keep_prob`; None or 0: it is constant.
     """
 
     def __init__(self, final_keep_prob: float, num_training_steps: int | None, **kwargs: Any) -> None:
@@ -230,6 +230,6 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Drop the first row and column; a strided slice of odd rows and columns would be far slower, in both passes."""
+    """Drop the first row and column, so strides 2 visit odd ones; a strided slice is far slower in both passes."""
     _, height, width, channels = x.shape
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

@@ -68,7 +68,7 @@ class LearnedPositions(_AddedPositions):
 
 
 class SinusoidalPositions(_AddedPositions):
-    """Adds sin(a) to channel i and cos(a) to channel i + d/2 of d; a = t / 10000^(2i / d) at position t >= 0.
+    """Adds sin(a) to channel i of d, and cos(a) to channel i + d/2; a = t / 10000^(2i / d) at position t >= 0.
 
     The formula is that of arXiv 1706.03762, section 3.5; as in Lingvo, sines and cosines are not interleaved.
     """
@@ -122,8 +122,8 @@ def _new_table(layer, vocab_size, model_dim):
 class TiedTable(base_layer.BaseLayer):
     """The base class of layers that may share an embedding's table (arXiv 1608.05859).
 
-    The pipeline sends the table from the partition of the embedding to the partition of this layer, and its gradients
-    back. Without a pipeline, as in analysis or export, the layer creates its own table.
+    The pipeline sends the table from the embedding's partition to this layer's partition, and sends the table's
+    gradients back. Without a pipeline, as in analysis or export, the layer creates its own table.
     """
 
     table: Any

@@ -122,8 +122,8 @@ def _described(value, field):
 def _defaults(cls):
     """Return {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
 
-    These are the arguments of the constructor of `cls` and, as long as constructors take **kwargs, those of base
-    classes. Required arguments of base classes are left out if a subclass has arguments of its own, because the
+    These are the arguments of the constructors of `cls` and of its base classes, up to the first constructor without
+    **kwargs. Required arguments of base classes are left out if a subclass has arguments of its own, because the
     subclass passes the required ones.
     """
     if not inspect.isclass(cls):

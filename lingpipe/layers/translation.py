@@ -22,7 +22,7 @@ from lingpipe.layers import attention, base_layer, embeddings, transformer
 
 
 class _SequenceEmbedding(embeddings.TokenEmbedding):
-    """The base class of both embeddings: vectors of tokens and of their positions, and their dropout."""
+    """The base class of both embeddings, which add vectors of positions to vectors of tokens and apply dropout."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:

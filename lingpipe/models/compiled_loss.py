@@ -33,7 +33,7 @@ def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
-    """Record the specs of the targets and outputs that Keras gives each loss, and return them as a list."""
+    """List for each loss the specs of the targets, outputs and sample weights that Keras passes to it."""
     found = []
 
     def note(y_true, outputs, sample_weight):
@@ -128,7 +128,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum; its weight None means the micro-batch's fraction of the batch's examples."""
+    """Wrap a loss that is a sum; the returned weight None means the micro-batch's share of the batch's examples."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

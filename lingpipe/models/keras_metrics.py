@@ -125,7 +125,7 @@ def _text(spec):
 
 
 class _Trial:
-    """A metric's results for a few examples: computed at once, added up from parts, and for some examples only."""
+    """A metric's results for examples: computed at once, added up from parts, with some omitted or of weight 0."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now
@@ -189,7 +189,7 @@ class OfClasses(keras.metrics.Metric):
         metric: the `keras.metrics.Metric`, or its params in KerasParams.
         class_id: number of the class whose examples are positive; None: each class counts against the others, and the
             metric averages the classes in its own way.
-        name: name of the metric; None: that of `metric`.
+        name: name of this metric; None: the name of `metric`.
     """
 
     def __init__(self, metric: keras.metrics.Metric, class_id: int | None = None, name: str | None = None,

@@ -96,7 +96,7 @@ class ModelSurface(keras.Model):
 
     @property
     def losses(self) -> list[tf.Tensor]:
-        """Losses that layers added in the last call, and weight penalties, computed where the weights are."""
+        """Losses that layers added in the last call; penalties on weights, each computed on its weight's device."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
             if variable.regularizer is not None:
@@ -176,7 +176,7 @@ class ModelSurface(keras.Model):
         return model
 
     def _trackable_children(self, save_type='checkpoint', **kwargs):
-        """Return what `tf.train.Checkpoint` finds; plain and pipelined models restore each other's checkpoints."""
+        """Return what `tf.train.Checkpoint` finds, so that plain and pipelined models can exchange checkpoints."""
         children = super()._trackable_children(save_type, **kwargs)
         if self.source is None or save_type != 'checkpoint':
             return children

@@ -32,7 +32,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class PipelineModel(model_surface.ModelSurface):
-    """Trains a pipeline by Keras's own `fit`; it gives the results of `fit` on the plain model.
+    """Trains a pipeline by Keras's own `fit`, with the same results as `fit` on the plain model.
 
     The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
     called as a layer always uses GPipe's schedule.) The optimizer of `compile` works on the device of each variable::

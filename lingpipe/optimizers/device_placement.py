@@ -121,7 +121,7 @@ class DevicePlacement:
         self._update_on_devices(variables, (gradients,), shared=numbers)
 
     def _update_group(self, variables: list, gradients: list, *numbers: tf.Tensor) -> None:
-        """Update weights; as in Keras, a rate without a schedule is a Keras variable, which works with any dtype."""
+        """Update weights; a rate without a schedule is a Keras variable here, as in Keras, so any dtype works."""
         optimizer = self._optimizer
         with self._numbers_are(*numbers):
             if not self._clips_by_global_norm():

@@ -19,7 +19,7 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
 
 
 def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether an optimizer works on all weights at once: it averages, accumulates, or overrides certain methods."""
+    """Whether an optimizer works on all weights at once: averages them, sums gradients or overrides some methods."""
     theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
     return bool(
         optimizer.use_ema or optimizer.gradient_accumulation_steps

@@ -75,7 +75,7 @@ class Cut(NamedTuple):
             for start, end, device, num_bytes in zip([0, *self.ends], self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule) -> list[float | None]:
-        """Return, for each stage, the bytes that a micro-batch may keep besides its inputs; None: no limit.
+        """Return, for each stage, the bytes that a micro-batch may keep besides the stage's inputs; None: no limit.
 
         The memory estimate already contains everything that the backward pass of one micro-batch reads. The rest of a
         device's limit is divided equally between all other micro-batches that wait there for their backward pass.

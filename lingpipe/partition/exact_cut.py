@@ -79,7 +79,7 @@ def _as_integers(costs):
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Return the best end indices or None, by dynamic programming; `best` is the least cost up to each end."""
+    """Return the best end indices or None, by dynamic programming over the least cost up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):

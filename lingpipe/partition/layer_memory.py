@@ -60,7 +60,7 @@ def what(operation: tf.Operation) -> tuple:
 
 
 def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Return the bytes of tensors, specs or variables; unknown shapes, such as of tensor lists, count 0."""
+    """Return the bytes of tensors, specs or variables; a tensor of unknown shape, like a tensor list, counts 0."""
     return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
@@ -152,7 +152,7 @@ class Passage(NamedTuple):
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
-    """Return, for each stage, the most micro-batches whose activations it retains at once.
+    """Return, for each stage, the largest number of micro-batches whose activations it retains at once.
 
     If a backward pass is split, activations count until its weight-gradient action, which needs only a part of them.
     """
@@ -213,7 +213,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return memories with the inputs of a partition that begins at each layer; work from last to first."""
+    """From last to first, add to each layer's memory the inputs of a partition that would begin with this layer."""
     # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []

@@ -214,7 +214,7 @@ class StageCostModel:
     need, counts in its weight-gradient action (W).
 
     Args:
-        recompute: 'selective' is assumed to recompute for as long as it may, `MOST_SELECTIVE` of a forward pass.
+        recompute: 'selective' is assumed to use all the time it may, which is `MOST_SELECTIVE` of a forward pass.
         transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
         updates: for each layer, the seconds of the update of its weights, once per step; None: none.
     """

@@ -32,9 +32,9 @@ class Constructors(base_layer.BaseLayer):
         Args:
             model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
                 several inputs and outputs are allowed. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` except `layers`. Those that need the size of a batch (partition_by='time',
-                memory_limit) require `batch_size`, unless the model's inputs have one. By default 'auto' chooses
-                num_partitions, num_micro_batches, schedule and recompute; see `GPipeLayer`.
+            **fields: fields of `Params()` except `layers`. Fields that need a batch size (`partition_by='time'`,
+                `memory_limit`) require `batch_size`, unless the model's inputs have a fixed one. By default 'auto'
+                chooses `num_partitions`, `num_micro_batches`, `schedule`, `recompute`; see `GPipeLayer`.
 
         Raises:
             ValueError: the model cannot be cut; the message names the layer.

@@ -218,7 +218,8 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose, once for each `needed`, which tensors forward actions keep with `retained='selected'`.
+        """Choose the tensors that `forward` keeps with `retained='selected'`; a second call for a `needed` does
+        nothing.
 
         Args:
             choose: function that takes three lists (operations of the forward pass, residuals, and tensors that exist
@@ -267,7 +268,7 @@ class StageProgram:
 
     def _call(self, key: Any, values: Values, outputs: list[tf.Tensor], feeds: Sequence[tf.Tensor] = (),
               side_effects: Sequence[tf.Operation] = ()) -> tuple[Values, tf.Operation | None]:
-        """Call the piece of the graph that computes outputs.
+        """Call the piece of the graph that computes `outputs`.
 
         Args:
             key: names the piece, which is cut out of the graph at the first call.

@@ -79,7 +79,7 @@ class StageScope(keras.StatelessScope):
             self._add_version(variable)
 
     def get_current_value(self, variable: keras.Variable) -> Any:
-        """Return the tensor that a layer reads instead of a variable; Keras calls this."""
+        """Return the tensor that a layer reads instead of a variable; Keras calls this method."""
         if id(variable) not in self.state_mapping:
             if random_seeds.is_generator(variable):
                 self.state_mapping[id(variable)] = self._seeds.untracked(variable)
@@ -88,12 +88,12 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record the tensor that a layer adds as a loss; the sum of its elements counts. Keras calls this."""
+        """Record the tensor that a layer adds as a loss; the sum of its elements counts. Keras calls this method."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Record a value that a layer assigns, and that is read from now on; Keras calls this.
+        """Record a value that a layer assigns, and that is read from now on; Keras calls this method.
 
         If a batch norm has just used the moments of its inputs, an update of its moving averages is not recorded,
         because the averages change only at the end of the batch.
@@ -127,7 +127,7 @@ class StageScope(keras.StatelessScope):
     def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
         """Refuse weights that a function with a custom gradient captures; see `patches.checking_custom_gradients`.
 
-        In a stage weights are tensors, and such a function has gradients only for tensors that are arguments.
+        In a stage, weights are tensors, and such a function has gradients only for tensors that are arguments.
         """
         stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
         results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]

@@ -1,4 +1,4 @@
-"""A page of HTML that needs no other file, made by functions that escape plain texts and return HTML."""
+"""Functions that escape plain texts and return HTML: a page that needs no other file, and its parts."""
 
 import base64
 import html
@@ -47,7 +47,7 @@ def table(text: str) -> str:
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Return a paragraph instead of a missing part, with the command that adds the part."""
+    """Return a paragraph that says why a part is missing and, with `command`, how to add the part."""
     remedy = f' To add it: <code>{html.escape(command)}</code>' if command else ''
     return f'<p class="missing">{html.escape(reason)}{remedy}</p>'
 
@@ -58,7 +58,7 @@ def folded(summary: str, content: str) -> str:
 
 
 def image(content: bytes, media_type: str, description: str) -> str:
-    """Return HTML that embeds a picture of a media type, with a description for screen readers."""
+    """Return HTML that embeds a picture in the format `media_type`, with a description for screen readers."""
     data = base64.b64encode(content).decode('ascii')
     return f'<img src="data:{media_type};base64,{data}" alt="{html.escape(description)}">'
 

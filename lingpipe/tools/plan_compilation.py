@@ -21,7 +21,7 @@ _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
 class CompiledDevice(NamedTuple):
-    """A device at the peak of its step; sizes in bytes, padded as a TPU stores tensors."""
+    """A device's memory at the fullest moment of its step; sizes in bytes, padded as a TPU stores tensors."""
 
     weights: int
     slots: int  # tensors of the optimizer in addition to the weights
@@ -176,7 +176,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Return params and a sentence on what is compiled; if it is one program, params have tpu_route='spmd'.
+    """Return the params to compile with (tpu_route='spmd' for one program), and a sentence on what is compiled.
 
     Everything that a training run would refuse, before or after the TPU system starts, is refused here too.
     """

@@ -187,7 +187,7 @@ class Traced:
             title, table, '\n'.join(advice(self.steps, self.num_cores))])
 
     def png(self) -> bytes:
-        """Return the picture of a typical step above the simulated one, as the bytes of a PNG file."""
+        """Return the bytes of a PNG file that shows a typical measured step and, below it, the simulated step."""
         typical = sorted(self.steps, key=lambda step: step.seconds)[(len(self.steps) - 1) // 2]
         panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
         return drawing.png(trace_picture.figure(panels, self.row_names))

@@ -87,7 +87,7 @@ class WeightReader:
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
-    """Raise TrainingError if a checkpoint has trained low-rank parts of LoRA that the model lacks."""
+    """Raise TrainingError if a checkpoint contains trained low-rank parts of LoRA that the model lacks."""
     lost = [name for name in stored if lora.is_part(name) and name.startswith(MODEL)
             and name.removeprefix(MODEL) not in named]
     if lost:

@@ -85,7 +85,7 @@ def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
 
 def _mapped(named: dict[str, keras.Variable], rules: Sequence[tuple[str, str]],
             ignored: Sequence[str]) -> dict[str, str]:
-    """Return {name: name in the checkpoint} of the variables that match rules."""
+    """Return {name: name in the checkpoint} of the variables that match a rule and no expression in `ignored`."""
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
             raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; '

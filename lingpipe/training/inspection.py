@@ -50,7 +50,7 @@ def _shapes(outputs: Any) -> str:
 
 
 def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Describe a plan by a table (memory in MiB); if the plan does not fit, `alternative` fits on more devices."""
+    """Tabulate a plan (memory in MiB); if the plan does not fit, name `alternative`, which fits on more devices."""
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 

@@ -79,7 +79,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
             `GPipeLayer` made from a list of layers, which do not specify their input.
         profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'auto'; None:
             nothing is measured, and times follow from floating-point operations and bytes.
-        batch_size: rows of a training batch of a Keras model; None: as its inputs or `input_specs` say.
+        batch_size: number of rows in a Keras model's training batch; None: as the model's inputs or `input_specs` say.
 
     Raises:
         TypeError: `model` has none of the types above.

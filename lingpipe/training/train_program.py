@@ -100,7 +100,7 @@ class TrainProgram:
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
-        """Return how many examples were seen before a step, whatever the batch sizes; record a new batch size."""
+        """Return how many examples were seen before a step, even if batch sizes changed; record a new batch size."""
         since, seen, batch_size = self.input_position.numpy().tolist()
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:

@@ -13,7 +13,7 @@ _FIRST_CALL_FACTOR = 10
 
 
 class Watchdog:
-    """Limits the time of steps: nothing can interrupt a step that waits for a lost worker, but its process can end.
+    """Limits the time of steps: a step that waits for a lost worker cannot be interrupted, but this process can end.
 
     The first call of a kind traces and compiles, so its limit is ten times as long.
 
@@ -41,8 +41,8 @@ class Watchdog:
         """Limit the time of each step inside this scope; `beat`, or a new result of `progress`, restarts the clock.
 
         Args:
-            progress: function, called in the watching thread, whose result changes with each step; while it is None,
-                nothing is limited.
+            progress: function, called in the watching thread, whose result changes with each step; while the result is
+                None, nothing is limited.
         """
         def position() -> tuple[Any, int] | None:
             now = progress()
