@@ -82,7 +82,7 @@ class Constructors(base_layer.BaseLayer):
         return pipe
 
     def get_config(self) -> dict[str, Any]:
-        """Return the config from which `from_config` makes an equal pipeline: params, and the model or the layers."""
+        """Return params and the model or layers, as a config from which `from_config` makes an equal pipeline."""
         if self.params.layers:
             return super().get_config()
         name, content = ('layers', self.stack) if self.model is None else ('model', self.model)
@@ -184,11 +184,11 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
-    """Return M for num_micro_batches='auto': 4 K, or less if 4 K does not divide the rows of a replica.
+    """Return M for num_micro_batches='auto': 4 K, or less if 4 K does not divide a replica's number of rows.
 
     With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3). M is the largest number
-    up to 4 K that divides the rows of a replica; with one partition there is one micro-batch. Without `batch_size`, M
-    is 4 K. Nothing is measured, so the choice is always the same.
+    up to 4 K that divides a replica's number of rows; one partition gets one micro-batch. Without `batch_size`, M is 4
+    K. Nothing is measured, so the choice is always the same.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused later

@@ -104,7 +104,7 @@ class Execution:
             share.is_whole_batch)
 
     def _needed_gradients(self) -> list[stage_program.NeededGradients]:
-        """Return the gradients that each stage computes; with 'selective', choose what forward actions retain."""
+        """Return the gradients each stage computes; if recompute='selective', also choose what F actions retain."""
         if not self._schedule.backwards():
             return [stage_program.NOTHING_NEEDED] * len(self.stages)
         found = gradient_flow.needed_gradients(
@@ -156,7 +156,7 @@ class Execution:
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Dictionary `{stage index: (sum, rows)}` of the losses that layers add, on the last stage's device."""
+        """Dictionary `{stage index: (sum, num_rows)}` of the losses that layers add, on the last stage's device."""
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
                 for index, parts in self._added_losses.items()}
 
@@ -295,10 +295,10 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return factors of added losses: for a mean, its micro-batch's number of rows; for a sum, the batch's.
+        """Return each added loss's factor: the number of rows of the micro-batch for a mean, of the batch for a sum.
 
-        The total is later divided by all rows. An empty micro-batch computes one row, whose weight is 0. A loss that is
-        not proven to be a mean or a sum is weighted as a mean; `refuse_unproven_losses` refuses such losses.
+        The total is later divided by the batch's number of rows. An empty micro-batch computes one row, whose weight is
+        0. A loss not proven to be a mean or a sum is weighted as a mean; `refuse_unproven_losses` refuses such losses.
         """
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:

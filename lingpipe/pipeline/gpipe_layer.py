@@ -44,8 +44,8 @@ class GPipeLayer(construction.Constructors):
     Params or arguments define the pipeline. Arguments are the fields of Params, except that `layers` has Keras layers,
     which keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' means a
     partition per device, '1f1b', and recomputation if `memory_limit` or a GPU needs it; on accelerators also if memory
-    or batch size is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (arXiv 1811.06965, section
-    2.3), or with `batch_size` the largest M up to 4 K that divides a replica's rows. `print(pipe)` shows the choices.
+    or batch size is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (GPipe, section 2.3), or
+    with `batch_size` the largest M up to 4 K that divides a replica's number of rows. `print(pipe)` shows the choices.
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.

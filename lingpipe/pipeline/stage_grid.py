@@ -88,7 +88,7 @@ class MiniBatch:
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Dictionary `{stage index: (sum, rows)}` of the losses that layers add."""
+        """Dictionary `{stage index: (sum, num_rows)}` of the losses that layers add."""
         parts = [execution.added_losses for execution in self._executions]
         return {index: self._add_up([part[index] for part in parts]) for index in parts[0]}
 

@@ -59,7 +59,7 @@ def _check_number(field: str, value: Any, least: int, what_is_allowed: str) -> N
 
 
 def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
-    """Raise ValueError if the field partition_by is a list of ends that does not cut the layers into the stages."""
+    """Raise ValueError if `partition_by` is a list of ends that does not cut the layers into the stages."""
     if not isinstance(partition_by, str):
         exact_cut.validate_partition_ends(partition_by, num_layers, num_stages)
 

@@ -76,7 +76,7 @@ class Roster:
         self.config = self._all._replace(left_out=frozenset(silent))
 
     def has_connected(self, num_devices: int) -> None:
-        """After the chief connects, record the workers left out; if none is left out, the number of devices too."""
+        """After the chief connects, record which workers are left out; if none are, record `num_devices` too."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
@@ -133,7 +133,7 @@ class ElasticHosts:
         Args:
             started: `time.monotonic()` at the start of the program.
             run: function that trains from the newest checkpoint, and returns the exit code. Its arguments are the
-                params, their `Placement`, the `Roster`, and a time: `started`, later the last change of workers.
+                params, their `Placement`, the `Roster`, and `started` (later the time of the last change of workers).
 
         Raises:
             ConnectionError: all workers are lost.

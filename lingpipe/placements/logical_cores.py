@@ -20,7 +20,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
     ::
 
         replica 0    core 0 ─> core 1 ─> core 2         one program has all stages of a replica; the compiler cuts it
-                       :         :         :            by the cores of operations and variables; sums run over the
+                       :         :         :            by the core of each operation or variable; sums run over the
         replica 1    core 0 ─> core 1 ─> core 2         replicas, core by core
     """
 

@@ -112,10 +112,10 @@ class Workers(collectives.Group, experiment.Placement):
         copy()
 
     def check_same(self, text: Any, difference: str) -> None:
-        """Raise ValueError if a text is not the same on all workers; the message names one that differs.
+        """Raise ValueError if a text is not the same on all workers; the message names a worker whose text differs.
 
         Args:
-            difference: what a worker with another text does, such as 'was started with other params'.
+            difference: what the message says about this worker, such as 'was started with other params'.
         """
         digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int32)
         rows = np.zeros([self.count, digest.size], np.int32)

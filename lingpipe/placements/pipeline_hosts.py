@@ -198,7 +198,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """When this script ends, tell the workers to end: with code 0, 1 after an error, or 75 to be started again."""
+    """When this script ends, tell workers to end with code 0, with 1 after an error, or with 75 to be restarted."""
     codes = [0]
     excepthook = sys.excepthook
 

@@ -68,7 +68,7 @@ class ServerProgram(train_program.TrainProgram):
         raise NotImplementedError
 
     def _apply(self, gradients, step):
-        """Build the optimizer's arithmetic on each server; no concurrent addition to a weight is lost."""
+        """Build the optimizer's arithmetic on each server, where no concurrent addition to a weight is lost."""
         device_placement.of(self.optimizer).apply_values(
             gradients, self._trainable, self._learning_rate(step), step)
 

@@ -125,7 +125,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
     @property
     def partitions(self) -> list[balancing.Partition]:
-        """List of `Partition`; the first or last lists the layers outside the stages, which run on all cores."""
+        """List of `Partition`; the first and last also list layers outside the stages, which run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.count} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 

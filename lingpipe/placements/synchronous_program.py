@@ -58,7 +58,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *tf.nest.flatten(share_spec))
 
     def _share(self, share, *arguments):
-        """Build the work on a share; return its number, its loss, and the sums of its metrics as one tensor."""
+        """Build the work on a share; return one tensor with the share's number, its loss, and its metric sums."""
         rows = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         out, _ = self._value_and_grad(rows, self.global_step.read_value())
         reached = [
@@ -114,7 +114,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, value after the whole batch); all shares have equally many rows."""
+        """Return pairs (variable, value after the whole batch); shares count equally, as row counts are equal."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(

@@ -73,7 +73,7 @@ class TpuReplicas(experiment.Placement, collectives.Group):
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def distribute(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return an iterator over batches in which each replica has its own rows, of a static shape; see `iterate`."""
+        """Return an iterator, as `TrainProgram.iterate` does; each replica gets its own rows, of a static shape."""
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:

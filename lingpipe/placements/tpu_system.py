@@ -142,9 +142,9 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
     """Return params; in training, choose a route instead of 'auto', and print the choice and the reason.
 
     The route is 'spmd' if it can train the model, K >= 2, the number of identical layers is a multiple of the number of
-    stages, and the batch size is a multiple of M times the number of replicas. With 'spmd', `partition_by` is set to
-    the end indices of the stages. The route is 'logical_cores' if every core has a replica, or if replicas that fill
-    the system share statistics. Else it is 'stage_programs'.
+    stages, the batch size is a multiple of M times the number of replicas, and at most half of a core's work is outside
+    the stages. With 'spmd', `partition_by` is set to the end indices of the stages. The route is 'logical_cores' if
+    every core has a replica, or if replicas that fill the system share statistics. Else it is 'stage_programs'.
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.

@@ -91,7 +91,7 @@ class Setting:
     num_replicas: int = 1  # pipelines side by side; all other fields describe one of them, with its share of a batch
 
     def times(self, micro_batch_size: int) -> list:
-        """Return the list of `LayerTime` for micro-batches of a size: measured ones, else lower bounds."""
+        """Return the list of `LayerTime` for micro-batches of a size: measured times if known, else lower bounds."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
 
@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def micro_batch_size(self) -> int:
-        """Examples in the largest micro-batch."""
+        """Number of examples in the largest micro-batch."""
         return micro_batches.most_rows(self.setting.stack.batch_size, self.schedule.num_micro_batches)
 
     @functools.cached_property

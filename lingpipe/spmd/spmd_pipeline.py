@@ -201,7 +201,7 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
-        """Replicate before and after indexing; otherwise every tick would cut and gather the gradient of `rows`."""
+        """Return `rows[index]`; replicate both tensors, or each tick would cut and gather the gradient of `rows`."""
         return self._map.replicate(self._map.replicate(rows)[index])
 
     def _leaving(self, register):

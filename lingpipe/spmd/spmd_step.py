@@ -60,7 +60,7 @@ class SpmdStep:
         """Return the variables of a state: an `SpmdState` with K lists of V variables for each tensor `[K, V, ...]`.
 
         Args:
-            average_of: function from a variable to the variable with its moving average; None: there are no averages.
+            average_of: function from a variable to the variable that holds its moving average; None: no averages.
         """
         values, slots = self._pipeline.variables, self._optimizer.slots
         averages = _NO_AVERAGES

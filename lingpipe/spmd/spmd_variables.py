@@ -89,7 +89,7 @@ class SpmdVariables:
         cores      slices, the same on every replica:    read and assigned by steps
 
     Args:
-        outer_dimension: function from the shape of a variable outside the stages to the dimension to shard, or to None.
+        outer_dimension: function from a shape to the dimension to shard, or to None, for variables outside the stages.
     """
 
     def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:

@@ -112,7 +112,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 
 
 def _backward(function, num_inputs):
-    """Return the function that computes gradients of float inputs, given the inputs and float outputs' gradients."""
+    """Return the function from all inputs and the gradients of float outputs to the gradients of float inputs."""
 
     def backward(tensors):
         tensors = xla.optimization_barrier(*tensors)

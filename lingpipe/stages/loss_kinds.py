@@ -30,7 +30,7 @@ class NotAdditive(Exception):
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,
             sample_weight: Any = None) -> Kind:
-    """Find the `Kind` of the result of a loss function, or of the `call` of a Keras loss.
+    """Find the `Kind` of what a loss function, or the `call` method of a Keras loss, returns.
 
     Args:
         loss: a `keras.losses.Loss`, or a function of nests of tensors `[batch, ...]` or of their specs.
@@ -71,7 +71,7 @@ def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sampl
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask: Keras would multiply a batch's only loss by the mask."""
+    """Raise NotAdditive if outputs have a Keras mask: Keras would multiply a batch's scalar loss by the mask."""
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 

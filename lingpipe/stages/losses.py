@@ -52,7 +52,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     Args:
         loss_fn: a Keras loss, whose reduction then applies to the whole batch; or `LossAndStates`; or a function
             `(y_true, outputs)`. The function returns a scalar (the mean over the examples), a tensor `[batch, ...]`
-            (the examples' losses; their mean counts, weighted by sample weights if given), or, as in Lingvo, a
+            (the examples' losses; the loss is their mean, weighted by sample weights if given), or, as in Lingvo, a
             dictionary from name to (mean, weight) with the entry 'loss'.
 
     Returns:
@@ -160,7 +160,7 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
 
 
 class KerasMean:
-    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as the sum over a micro-batch and its divisor."""
+    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed for a micro-batch as two scalars: a sum and a divisor."""
 
     has_own_weights = False  # whether, in the last call, masks or sample weights were the divisor
 
@@ -207,7 +207,7 @@ def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] |
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Return metrics whose mean 'loss' includes the means of losses that layers added, given as pairs (sum, rows)."""
+    """Return metrics whose mean 'loss' includes the means of `added`: layers' losses as (sum, number of rows)."""
     if not added:
         return metrics
     total, weight = metrics['loss']
@@ -217,7 +217,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
-    """Return, for pairs (sum, rows) of losses that layers added, the list of their means over the batch."""
+    """Return the list of batch means of losses that layers added, given as pairs (sum, number of rows)."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
 

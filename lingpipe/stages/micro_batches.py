@@ -127,7 +127,7 @@ def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
 
 
 def join(micro_batches: list, rows: RowCounts) -> Any:
-    """Join micro-batches with the given `numbers_of_rows`: the inverse of `split`."""
+    """Join micro-batches, given their `rows` (see `numbers_of_rows`): the inverse of `split`."""
     return tf.nest.map_structure(functools.partial(_join_leaves, rows), *micro_batches)
 
 
@@ -195,7 +195,7 @@ def _split_tensor(tensor: tf.Tensor, num_micro_batches: int) -> list[tf.Tensor]:
 
 
 def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
-    """Return the row at which the first micro-batch starts, and the rows at which all of them end."""
+    """Return the row at which the first micro-batch starts, then for each micro-batch the row at which it ends."""
     rows = tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
     return [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
 

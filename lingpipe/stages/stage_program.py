@@ -218,8 +218,7 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose the tensors that `forward` keeps with `retained='selected'`; a second call for a `needed` does
-        nothing.
+        """Choose the tensors that `forward` keeps with `retained='selected'`; choose once for each `needed`.
 
         Args:
             choose: function that takes three lists (operations of the forward pass, residuals, and tensors that exist
