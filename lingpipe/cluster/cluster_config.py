@@ -182,7 +182,7 @@ def _given_task(task, configs):
 
 
 def _task(jobs, source, name):
-    """Return the checked job and index of a name."""
+    """Check a name, such as 'worker:1', and return its job and index."""
     match = _TASK.fullmatch(name)
     if not match:
         raise ValueError(f'{source} is {name!r}. Give a job and its index, such as --task=worker:0 or {{"type": '

@@ -107,7 +107,7 @@ class SynchronousProgram(server_program.ServerProgram):
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return each trained variable's gradient or None, and for each gradient half the sum of its squares."""
+        """Return each trained variable's gradient or None, and half the sum of squares of each gradient."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))

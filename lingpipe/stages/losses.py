@@ -38,7 +38,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return the `results` that `means` takes: {name: function of the sums} for metrics other than (sum, weight)."""
+    """Return the `results` for `means`: {name: function of the sums} of metrics that are not sum / weight."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 

@@ -52,8 +52,8 @@ class MicroBatchId(NamedTuple):
 class MicroBatchIds:
     """The ids of the micro-batches of a replica, as tensors `[6]`; see `MicroBatchId`.
 
-    A value that is known only at run time is added to each number. With constants, TensorFlow would specialise and
-    compile the functions of a stage once for every micro-batch.
+    Adding a value that is known only at run time makes the numbers non-constant. With constants, TensorFlow would
+    specialise and compile the functions of a stage once for every micro-batch.
 
     Args:
         device: the tensors are computed on this device or on its host.
