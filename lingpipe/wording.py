@@ -52,7 +52,7 @@ def close(name: str, names: Collection[str]) -> list[str]:
 
 
 def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Return words that list the names if they are at most five, else the five nearest; see `did_you_mean`."""
+    """Return words that list all names if there are at most five, else the five nearest; see `did_you_mean`."""
     names = sorted({prefix + each for each in names})
     if len(names) <= _NUM_SHOWN:
         return f'there are: {", ".join(names)}' if names else 'there are none'

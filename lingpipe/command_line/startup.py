@@ -84,7 +84,7 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
     Args:
         find_devices: whether to look for accelerators too, which logs an error if there are none.
         shows_warnings: False in a cluster. There TensorFlow logs many lines when a machine is lost, though the error
-            reports the cause too. At each save over several machines, it warns that it traces a function.
+            reports the cause too. At each save over several machines, TensorFlow warns that it traces a function.
 
     Raises:
         UsageError: the environment names another backend of Keras.

@@ -108,7 +108,7 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
     Args:
         method: one of `METHODS`; 'auto': 'nccl' if `devices` are different GPUs of one host, else 'add'.
         parts: for each replica, the list of its tensors.
-        owners: one device name per tensor: the device that needs its sum.
+        owners: for each tensor, the name of the device that needs the tensor's sum.
     """
     if len(parts) == 1:
         return parts[0]
@@ -160,7 +160,7 @@ def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
 
 
 def _chain(entries: list, last: int) -> list[tf.Tensor]:
-    """Send a sum from one device to the next, until the `last`; each device adds its own tensors."""
+    """Send a sum from device to device, ending at entry number `last`; each device adds its own tensors."""
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
         total = _call(device, _add_up, [total, tensors])

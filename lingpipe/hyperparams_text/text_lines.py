@@ -84,7 +84,7 @@ class _Reader:
         self._names = names
 
     def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
-        """Apply one change, described by `text`, to the value at `steps`."""
+        """Apply a change of kind `change`, described by `text`, to the value at `steps`."""
         if change == _SHAPE_CHANGE:
             self._reshape(steps, text)
         elif change == _VALUE_CHANGE or not self._replace_params(steps, text):

@@ -215,7 +215,7 @@ def _marked(match):
 
 
 def _resolved(value, meaning):
-    """Return a value in which each marked word is replaced by its meaning."""
+    """Return `value` with each marked word replaced by `meaning(word)`."""
     if isinstance(value, tuple) and value and isinstance(value[0], bytes):
         return meaning(value[0].decode())
     if param_tree.is_sequence(value):

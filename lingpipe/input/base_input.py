@@ -35,7 +35,7 @@ def paths_of(files: str) -> list[str]:
 
 
 def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """Fill the last batch up with zeros, which are rows of weight 0; all batches then have a static size."""
+    """Fill the last batch up with rows of zeros, which have weight 0; all batches then have a static size."""
 
     def filled(part):
         missing = [[0, batch_size - tf.shape(part)[0]]] + [[0, 0]] * (part.shape.rank - 1)

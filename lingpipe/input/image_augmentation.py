@@ -133,8 +133,8 @@ def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Te
     """Pad by 4 zeros on each side, crop at random, and mirror each image with probability 1/2.
 
     He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation does all this: the source column of
-    target column x is `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. See `Augmentation.train`;
-    images are normalised, so zero is their mean; images of another size are resized first.
+    target column x is `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. Images are normalised, so
+    zero is their mean; images of another size are resized first. See `Augmentation.train`.
     """
     images = resize(images, image_size)
     offsets = tf.cast(seeds[:, :2] % (2 * _CROP_PADDING + 1) - _CROP_PADDING, tf.float32)
@@ -152,7 +152,7 @@ def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) 
     """Do `crop_and_flip`, then set a square to zero; its side is half the side of the image.
 
     DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre is anywhere in the image, so a part of the
-    square may be outside. For the 32 pixels of CIFAR-10, its side is 16 pixels.
+    square may be outside. For images of 32 x 32 pixels, as in CIFAR-10, the side of the square is 16 pixels.
     """
     return _cut_out(crop_and_flip(images, seeds, image_size), seeds, image_size)
 

@@ -133,7 +133,7 @@ class ImageInput(base_input.BaseInput):
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
     def _batches(self, batches, augment):
-        """Return (images float32, labels, names of bad records) of batches of `ImageSources`."""
+        """Augment and normalise `ImageSources` batches; return (images float32, labels, names of bad records)."""
 
         def augmented(images, labels, seeds, bad):
             if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats

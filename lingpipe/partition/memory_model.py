@@ -136,7 +136,7 @@ class MemoryModel:
     Args:
         live_micro_batches: for each partition, the largest number of micro-batches whose activations it keeps at once;
             see `layer_memory.live_micro_batches`. Each partition counts at least as many as every later one.
-        recompute: 'selective' counts like 'stage', as it retains no less; up to a memory limit, it may retain more.
+        recompute: 'selective' counts like 'stage', as it needs no more; up to a memory limit, it may retain more.
         num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
             one more for moving averages of the weights.
     """

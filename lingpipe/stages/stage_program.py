@@ -199,10 +199,10 @@ class StageProgram:
         return min(found, default=0)
 
     def total_weight(self, targets: Any, micro_batch_id: tf.Tensor) -> tf.Tensor:
-        """Build the weight of a micro-batch's loss from its targets and id, without running the stage.
+        """Build the weight of a micro-batch's loss from the micro-batch's targets and id, without running the stage.
 
         Raises:
-            WeightUnknownError: the weight depends on anything else.
+            WeightUnknownError: the weight depends on more than targets and id.
         """
         weight = self.trace.results.metrics['loss'][1]
         given = tf.nest.flatten((self._arguments.targets, self._arguments.micro_batch_id))
@@ -248,7 +248,7 @@ class StageProgram:
 
     @property
     def adds_losses(self) -> bool:
-        """Whether layers of the stage add losses; if so, the last given gradient is the gradient of their sum."""
+        """Whether layers of the stage add losses; if so, the last given gradient is the gradient of the losses' sum."""
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
@@ -256,7 +256,7 @@ class StageProgram:
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Return whether each added loss is a sum over rows (True), a mean over rows (False) or uncertain (None).
+        """Return for each added loss True if it is a sum over rows, False if it is a mean, None if uncertain.
 
         Args:
             other: program of the same stage with `row_rules.NUM_ROWS[1]` rows; this one has `row_rules.NUM_ROWS[0]`.

@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """What layers read instead of a weight; an assignment, or a segment with its own gradients, makes a new one."""
+    """What layers read for a weight; each assignment, or segment with its own gradients, makes a new version."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable

@@ -36,7 +36,7 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return an element, such as a 'p', with a text; a 'pre' wraps long lines, or scrolls if `kind` is 'table'."""
+    """Return a text as an element, such as 'p'; if `tag` is 'pre', long lines wrap, or scroll with kind='table'."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 

@@ -54,7 +54,7 @@ def lower(function: Callable, *specs: Any) -> str:
 
 
 def _with_numbered_functions(text):
-    """Rename functions by number, because TensorFlow gives loops and branches other names in every process."""
+    """Number the functions: TensorFlow names the functions of loops and branches differently in every process."""
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
     return re.sub(
         r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)

@@ -210,7 +210,7 @@ def check(topology: str) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raise ValueError if a topology is unknown, or if partitions times replicas exceed its TensorFlow devices."""
+    """Raise ValueError if a topology is unknown, or has fewer TensorFlow devices than partitions times replicas."""
     check(topology)
     wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
     if wanted > room:

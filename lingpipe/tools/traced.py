@@ -82,7 +82,7 @@ def mean_durations(steps: list[timeline.StepTimes]) -> list[dict]:
 
 
 def balanced_durations(schedule: schedules.Schedule, measured: list[dict]) -> dict:
-    """Return {`Action`: seconds} for all replicas alike, as if their measured work were divided into equal stages."""
+    """Return one {`Action`: seconds} for all replicas, as if the measured work were divided into equal stages."""
     return _means(measured, _kinds_of(schedule))
 
 

@@ -181,7 +181,7 @@ def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return the optimizer's variables; slot names have its class, so another optimizer's slots do not match."""
+    """Return {name: variable}; slot names contain the optimizer's class, so slots of another class do not match."""
     inner = training_optimizer.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}

@@ -147,7 +147,7 @@ class BestCheckpoint:
         tf.io.gfile.remove(self._file)
 
     def improved(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-        """Return the step's record, to be written with its checkpoint; None if its value is not the best so far."""
+        """Return the record to write with the step's checkpoint; None if the step's value is not the best so far."""
         value = metrics.get(self._metric) if self._metric else None
         if value is None or not math.isfinite(value):
             return None
@@ -157,5 +157,5 @@ class BestCheckpoint:
         return self._best
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write best.json; call this once the checkpoint of the record is complete."""
+        """Write best.json; call `write` only after the checkpoint of the record is complete."""
         logdir.replace_text(self._file, json.dumps(record) + '\n')

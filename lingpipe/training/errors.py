@@ -40,7 +40,7 @@ class WorkerIsBackError(LostWorkerError):
 
 
 def exit_code(error: Any) -> Any:
-    """Return the exit code of a program that an error ends: EXIT_TRY_AGAIN if a restart can fix it, else 1."""
+    """Return the exit code of a program that an error ends: EXIT_TRY_AGAIN if a restart can help, else 1."""
     while error is not None:
         if isinstance(error, (LostWorkerError, ConnectionError)) or is_lost_machine(error):
             return EXIT_TRY_AGAIN
@@ -96,7 +96,7 @@ def of_input(error: tf.errors.OpError) -> str:
 
 
 def is_lost_machine(error: Any) -> bool:
-    """Return whether an error means that another machine, or its program, was lost: a restart can fix it."""
+    """Return whether an error means that another machine or its program was lost; a restart can fix such errors."""
     return isinstance(error, _LOST) or any(words in str(error) for words in _OF_LOST)
 
 

@@ -55,7 +55,7 @@ class Evaluator:
         """Compute the metrics over all examples, each weighted by its weight; None if interrupted.
 
         Args:
-            batches: finite iterable of equally shaped (images, labels, weights), such as a `tf.data.Dataset`.
+            batches: finite iterable of like-shaped batches (images, labels, weights), such as a `tf.data.Dataset`.
             decode: whether to compute the task's `decoding_metrics` too, if the devices can.
 
         Raises:

@@ -110,8 +110,8 @@ class CheckpointGeneration(evaluation.TrainedTask):
         """Print prompts and their continuations, and return the continuations.
 
         Args:
-            prompts: beginnings of documents, or texts that the model reads. All are processed together, in one group
-                for each device.
+            prompts: beginnings of documents, or texts that the model reads. All are processed at the same time, in at
+                most one group per device.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
         """
         self._reader.restore_chosen(path, self._logdir.train)

@@ -46,7 +46,7 @@ class Interruption:
 
     @property
     def is_by_user(self) -> bool:
-        """Whether Ctrl-C asked to stop, which should also end a loop over training runs."""
+        """Whether Ctrl-C asked to stop; if so, a loop over training runs should end too."""
         return self.reason == signal.SIGINT.name
 
 
@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Return whether SIGTERM or SIGINT comes again, over a second after the first time, which `times` records."""
+    """Return whether a SIGTERM or SIGINT repeats one more than a second earlier; `times` records each first time."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 
