@@ -151,7 +151,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor named by `task` for `keras_hub_class`; GPTs lack one for classification."""
+        """Return KerasHub's preprocessor for `keras_hub_class` and `task`; GPTs have none for classification."""
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
         suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
         if chosen not in suitable:

@@ -38,7 +38,7 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 
 
 def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
-    """Raise ValueError if a Lambda or a layer with axis 0 mixes rows; `specs` has each layer's nest of inputs."""
+    """Raise ValueError if a Lambda or a layer with axis 0 mixes rows; `specs` has a nest of specs per layer."""
     for layer, nest in zip(layers, specs):
         given = tf.nest.map_structure(lambda spec: None if spec is None else row_dependence.rows(spec), nest)
         if _works_on_the_batch(layer, [value for value in tf.nest.flatten(given) if value is not None]):
@@ -116,7 +116,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
-    """Return whether to check a layer for mixed rows: True for operations, Lambdas, axis 0 except in batch norm."""
+    """Return whether to look for mixed rows: in operations, Lambdas, and layers with axis 0 except batch norm."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1

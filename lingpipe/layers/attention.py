@@ -42,7 +42,7 @@ def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0
 
 
 class MultiHeadAttention(base_layer.BaseLayer):
-    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2), by Keras's operation unless there is dropout.
+    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2); without dropout, Keras's operation computes it.
 
     One matrix product makes queries, keys and values::
 

@@ -128,7 +128,7 @@ def as_logits(x: tf.Tensor) -> tf.Tensor:
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
     """List the variables that training changes, each once: those whose own `trainable` is True, as in a Keras model.
 
-    Keras's `trainable_variables` of a frozen layer is empty, although layers inside it may have some, such as LoRA's.
+    Keras's `trainable_variables` of a frozen layer is empty, even if layers inside train variables, as with LoRA.
     """
     found = (variable for layer in layers for variable in layer.variables if variable.trainable)
     return list({id(variable): variable for variable in found}.values())

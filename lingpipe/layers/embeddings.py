@@ -80,7 +80,7 @@ class SinusoidalPositions(_AddedPositions):
 
 
 class TokenEmbedding(base_layer.BaseLayer):
-    """Looks up a vector for every token; a softmax may share its table (see `SoftmaxHead.tied_to`).
+    """Looks up a vector for every token in a table, which a softmax may share (see `SoftmaxHead.tied_to`).
 
     The table starts with standard deviation 1 / sqrt(model_dim), and vectors are multiplied by sqrt(model_dim), so that
     one table gives both inputs and logits of variance 1 (arXiv 1706.03762, section 3.4).

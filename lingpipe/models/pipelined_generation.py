@@ -69,7 +69,7 @@ class PipelinedGeneration:
 
 
 def _map_tensors(function, *nests):
-    """Apply a function to the tensors of nests; None, as for the images of a text without images, stays None."""
+    """Apply a function to the tensors of nests; a None stays None, such as the images of a text without images."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 

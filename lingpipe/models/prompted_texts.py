@@ -1,4 +1,4 @@
-"""Texts that a pipeline writes for many prompts at once: continuations, or targets of sources."""
+"""Texts that a pipeline writes, many at once: continuations of prompts, or targets of source texts."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from lingpipe.pipeline import gpipe_layer
 class StackTask:
     """A stack of layers as a task that generates text, with the interface of KerasHub's tasks.
 
-    A layer whose output at a position depends on other positions, or on the position itself, has a method
+    A layer whose output at a position depends on other positions, or on the position's number, has a method
     `decode(inputs, cache, start) -> outputs, cache`, and `initial_cache(batch_size, length)` if it keeps anything.
     Layers without `decode` map every position separately, as dense layers and layer norms do.
 

@@ -96,7 +96,7 @@ class TranslationModel(base_task.BaseTask):
             max_length: number of tokens of the longest translation, with its end.
 
         Returns:
-            int32 `[batch, max_length]`: the likeliest token, given those before it; `end_id` after the end.
+            int32 `[batch, max_length]`: the likeliest token, given the tokens before it; `end_id` after the end.
         """
         decoder, end_id = _Decoder(self.body, read, source), self.params.end_id
         tokens = tf.fill([source.shape[0], max_length], tf.constant(end_id, tf.int32))

@@ -91,7 +91,7 @@ class PureOptimizer:
     """Computes a Keras optimizer's update of a weight from tensors alone, without any variable.
 
     Args:
-        optimizer: an optimizer without slots; it is changed in place, and cannot be used for anything else.
+        optimizer: an optimizer that has no slots yet; it is changed in place, and cannot be used for anything else.
         variables: all variables to train; if they are not allocated, the slots are not allocated either.
 
     Raises:

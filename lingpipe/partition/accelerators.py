@@ -106,7 +106,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return the bytes that each GPU here has at least, judging by names; None without GPUs or with unknown ones."""
+    """Return a lower bound on each local GPU's bytes, judging by names; None without GPUs or with unknown ones."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]

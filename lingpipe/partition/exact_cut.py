@@ -74,7 +74,7 @@ def _balanced(costs, first_starts):
 
 
 def _as_integers(costs):
-    """Return costs as multiples of 2^-31 of their sum: their squares are exact, so rounding does not break ties."""
+    """Return costs as integers, in units of 2^-31 of their sum; as squares are exact, rounding breaks no ties."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
@@ -97,7 +97,7 @@ def _cut(prefixes, first_starts, combine, part_cost):
 
 
 def _least_columns(first, last, totals):
-    """Return, for each row, the first of the columns `first` to `last` with the smallest total.
+    """Return, for each row, the column from `first` to `last` with the smallest total; among equals, the first.
 
     The rows are solved from the middle of the sequence outwards::
 

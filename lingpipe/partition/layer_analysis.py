@@ -64,7 +64,7 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
 
     Args:
         specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
-        has_backward: whether the layer has a backward pass: it has a trained weight, or its inputs depend on one.
+        has_backward: whether there is a backward pass, as the layer has a trained weight or its inputs depend on one.
     """
     given, results = [], {}
 
@@ -133,7 +133,7 @@ def _matrix_product(operation):
 
 
 def _convolution(operation):
-    """Count multiply-adds of a convolution or its gradient; outputs sum over a kernel, or a channel if depthwise."""
+    """Count multiply-adds of a convolution or its gradient; an output sums over a kernel (depthwise: a channel)."""
     output = operation.inputs[2] if 'Backprop' in operation.type else operation.outputs[0]
     kernel = operation.outputs[0] if 'BackpropFilter' in operation.type else operation.inputs[1]
     is_depthwise = operation.type.startswith('Depthwise')
@@ -193,7 +193,7 @@ def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                  look: Callable[[Any, Any], tuple[Any, Any]],
                  layers: list[keras.layers.Layer] | None = None) -> list:
-    """Call a function for each layer of a stack with the specs of its inputs, once for equal layers and inputs.
+    """Call `look` on each layer of a stack and the layer's input specs, but once for equal layers and inputs.
 
     Args:
         look: function of a built layer, whose variables are not allocated, and of the specs of its inputs. It returns a

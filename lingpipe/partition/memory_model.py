@@ -85,7 +85,7 @@ class MemoryBudget:
                 'memory_limit.')
 
     def explain(self, closest: list[int] | None = None) -> str:
-        """Return a text that says why no cut was found, in numbers, and what to do.
+        """Return a text that says, with numbers, why no cut was found, and what to do.
 
         Args:
             closest: end indices of stages that fit one by one, but not together with the other stages of their device;
@@ -96,7 +96,7 @@ class MemoryBudget:
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Fill partitions up to the limit; add some like the last one if needed; return a reason and a remedy."""
+        """Fill partitions up to the limit, extra ones as if each were the last; return a reason and a remedy."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]
@@ -130,15 +130,15 @@ def _text(num_bytes):
 class MemoryModel:
     """Bytes that any run of layers needs as a partition, as `exact_cut.balanced_partition_ends` takes them.
 
-    A run counts at least as much as any shorter run with the same last layer, even if its own inputs are smaller. So a
-    longer run never needs less, which the search for the best cut relies on.
+    A run counts at least as much as any shorter run with the same last layer, even if the longer run has smaller
+    inputs. So a longer run never needs less, which the search for the best cut relies on.
 
     Args:
         live_micro_batches: for each partition, the largest number of micro-batches whose activations it keeps at once;
             see `layer_memory.live_micro_batches`. Each partition counts at least as many as every later one.
         recompute: 'selective' counts like 'stage', as it needs no more; up to a memory limit, it may retain more.
-        num_slots: tensors that a device keeps for each weight in the optimizer: 0 for SGD, 1 with momentum, 2 for Adam,
-            one more for moving averages of the weights.
+        num_slots: number of tensors that the optimizer keeps for a weight on a device: 0 for SGD, 1 with momentum, 2
+            for Adam, one more for moving averages of the weights.
     """
 
     def __init__(self, memories: list[LayerMemory], live_micro_batches: Sequence[int], recompute: str,
@@ -174,7 +174,7 @@ class MemoryModel:
 class RangeMaximum:
     """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
 
-    Level j of the table holds the maximum of the 2^j values that start at each place; two entries cover any range.
+    Level j of the table holds, for each place, the maximum of 2^j values from there; two entries cover any range.
     """
 
     def __init__(self, values: np.ndarray) -> None:

@@ -7,8 +7,8 @@ arithmetic to bandwidth. For a decoder block on CPUs::
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
     again     kept     again      again       again       again    kept   again     kept     again     again
 
-Attention scores are recomputed although they are a product: it costs little compared with the size of mask and softmax.
-The choice is the solution of an integer program; `_OPTIONS` bound its error and time.
+Attention scores are recomputed although they are a product, as this product costs little compared with the size of mask
+and softmax. The choice is the solution of an integer program; `_OPTIONS` bound its error and time.
 """
 
 from collections.abc import Iterable
@@ -115,7 +115,7 @@ class Choice(NamedTuple):
     unrepeatable: list  # indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Return which operations to repeat so that the fewest bytes are kept; none if no choice is found in time."""
+        """Return which operations to repeat to keep the fewest bytes: no operation if no choice is found in time."""
         found = self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
         return np.zeros(len(self.costs), bool) if found is None else found

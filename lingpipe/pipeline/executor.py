@@ -326,5 +326,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the sums after a backward action; looked-up rows of a gradient are appended to earlier ones."""
+    """Return the sums after a backward action; append looked-up rows of a gradient to the rows in `before`."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

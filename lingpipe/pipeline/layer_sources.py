@@ -310,7 +310,7 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
 
 @contextlib.contextmanager
 def _outside_functions() -> Iterator[None]:
-    """Build layers outside any function that is being traced, such as the first step of `fit`, to keep the values."""
+    """Build layers outside any function being traced, such as a `fit` step, so that weights keep their values."""
     with tf.init_scope(), graph_pieces.recording():
         yield
 

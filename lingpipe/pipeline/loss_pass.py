@@ -42,7 +42,7 @@ class StageLoss:
 
 
 def targets_of(y_true: Any, sample_weight: Any) -> tuple:
-    """Return the tuple of what a `StageLoss` takes besides outputs, to be cut into micro-batches."""
+    """Return what a `StageLoss` takes besides outputs, as a tuple that is to be cut into micro-batches."""
     return (y_true,) if sample_weight is None else (y_true, sample_weight)
 
 

@@ -187,7 +187,7 @@ class StageGrid:
         return MiniBatch(executions, p.gradient_sum, options.loss_scale, group)
 
     def _device_to_split_on(self, index: int) -> str:
-        """Return the device that splits batches for a stage: its own, or the host if there are replicas."""
+        """Return the device that splits batches for a stage: the stage's own, or the host if R > 1."""
         device = self.stages[index].device
         return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 

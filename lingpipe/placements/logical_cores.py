@@ -36,7 +36,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Evaluate the same batch on every replica, and divide the sums over all replicas by their number."""
+        """Evaluate the same batch on every replica; divide the sums over replicas by the number of replicas."""
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     def run(self, function: Callable, arguments: tuple) -> Any:
@@ -48,7 +48,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return super().run(on_cores, arguments)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum tensors over all replicas on `device` if it is a core; otherwise return them unchanged."""
+        """If `device` is a core, sum tensors there over all replicas; otherwise return them unchanged."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):

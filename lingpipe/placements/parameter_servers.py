@@ -78,7 +78,7 @@ class ParameterServers(experiment.Placement):
     The constructor waits until all tasks of the cluster have connected.
 
     Args:
-        timeout_seconds: training ends after this time without an answer of any worker; 0: never.
+        timeout_seconds: training ends if no worker answers for this many seconds; 0: no limit.
 
     Attributes:
         names: list of the names of the servers' devices.
@@ -187,7 +187,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
 
 def _answer(values, results):
-    """Wait for calls in a thread that retains none of them, so functions can be freed while the servers still run."""
+    """In a thread, wait for calls and retain none of them, so functions can be freed while the servers still run."""
     while True:
         value = values.get()
         try:

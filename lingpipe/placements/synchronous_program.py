@@ -100,7 +100,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Return the sums of the metrics, each with one row per share, from `rows`, a tensor `[shares, sums]`."""
+        """Split the tensor `rows` `[shares, sums]` into the metrics' sums, each with one row per share."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(

@@ -72,7 +72,7 @@ def _partition(analyses, memories, num_live, recompute, num_slots, total):
 
 
 def _boundary(first, num_live, recompute):
-    """Return a plan's `boundary`: the inputs that recomputation needs or that the backward pass reads."""
+    """Return `PartitionPlan.boundary`: bytes of the inputs that recomputation needs or the backward pass reads."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)

@@ -205,7 +205,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first; the oldest B may end too late for that if it takes no time."""
+        """Return the B whose W can begin first: maybe a later B, if the oldest takes no time and gets data late."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 

@@ -1,6 +1,6 @@
 """Pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
 
-With K cores, M micro-batches and V stages on each core the program is a loop of V M + K - 1 ticks. In each tick every
+The program is a loop of V M + K - 1 ticks, for K cores, M micro-batches and V stages on each core. In each tick every
 core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, section 3.3). The last core's output
 moves to the first core if stages remain, and waits there until all micro-batches have entered::
 
@@ -40,10 +40,10 @@ class SpmdPipeline:
         is_partitioned: whether the program is for K cores; otherwise it is for one device.
 
     Attributes:
-        variables: `SpmdValues` of Keras variables, with K lists of V variables in place of each tensor `[K, V, ...]`.
+        variables: `SpmdValues` of Keras variables: for each tensor `[K, V, ...]`, K lists of V variables.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: the V K end indices of the stages; the first and last also take all layers before and after `staged`.
+        ends: the V K end indices of the stages; the first stage has all layers before `staged` too, the last all after.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -105,7 +105,7 @@ class SpmdPipeline:
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
-            seed_and_step: int64 tensor `[2]`; with the same one a `GPipeLayer` draws the same random numbers.
+            seed_and_step: int64 tensor `[2]`; from an equal tensor, a `GPipeLayer` draws the same random numbers.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]

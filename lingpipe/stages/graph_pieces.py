@@ -139,7 +139,7 @@ class GraphPiece:
         return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Call the function in the current graph; return `values` with the outputs, and the operation if there is one.
+        """Call the piece in the current graph; return `values` plus outputs, and the first output's `op`, or None.
 
         Args:
             values: maps each feed's `tensor.ref()` to the tensor to feed.
@@ -184,7 +184,7 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients; when TensorFlow saves a function, it passes None and the operation's inputs instead."""
+    """Refuse gradients; to save a function, TensorFlow passes no `operation`, and the inputs as `gradients`."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 

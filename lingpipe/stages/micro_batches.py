@@ -143,7 +143,7 @@ def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
 
 
 def specs_of(nest: Any, num_rows: int | None) -> Any:
-    """Return the specs of a nest of tensors or specs, with the number of rows of a micro-batch."""
+    """Return the specs of a nest of tensors or specs, changed to have `num_rows` rows (None: unknown)."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 

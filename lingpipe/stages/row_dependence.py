@@ -26,7 +26,7 @@ class Value:
 
     @property
     def is_rows(self) -> bool:
-        """Whether its first dimension has one entry for each row of the batch, each computed from that row alone."""
+        """Whether the first dimension has one entry for each row of the batch, computed from that row alone."""
         shape = self.specs[0].shape
         return self.dependence == row_rules.ROWS and bool(shape.rank) and shape[0] == row_rules.NUM_ROWS[0]
 

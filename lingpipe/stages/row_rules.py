@@ -184,7 +184,7 @@ def _einsum(node: Node) -> Dependence:
 
 
 def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
-    """Return the dependence of a matrix product; `is_summed` tells if rows are summed, per input that has them."""
+    """Return the dependence of a matrix product; `is_summed` tells, for each input with rows, if they are summed."""
     if not any(is_summed):
         return _row_by_row(node)
     return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED

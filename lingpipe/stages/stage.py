@@ -84,7 +84,7 @@ class Stage:
                 if is_masked or [each for each, _ in calls].count(norm) > 1]
 
     def trainability(self) -> tuple:
-        """Return which variables are trainable and the settings of layers; if these change, programs are outdated."""
+        """Return layers' settings, and which variables are trainable; if either changes, programs are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         fixed = [setting for place, setting in settings(sublayers(self.layers)).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *fixed)
