@@ -72,7 +72,7 @@ def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
     """Return `function()`, called from a frame so large that CPython also allocates room for inner frames.
 
     CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for every call that does not fit in a piece,
-    80,000 times while an AmoebaNet is traced. Unnecessary once it keeps a piece that has become free; 3.11 does not.
+    80,000 times while an AmoebaNet is traced. Unnecessary once CPython keeps a piece that is free; 3.11 does not.
     """
     return function()
 

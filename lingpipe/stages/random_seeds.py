@@ -84,7 +84,7 @@ class Seeds:
                             for generator, row in pairs if id(generator.layer) in layers})
 
     def untracked(self, variable: keras.Variable) -> tf.Tensor:
-        """Return the value of a generator's state that no layer of the segment owns."""
+        """Return the state of a seed generator that no layer of the segment owns."""
         if self._draw_untracked is None:
             raise ValueError(
                 f'One of the layers {[layer.name for layer in self._segment.layers]} draws random numbers without a '

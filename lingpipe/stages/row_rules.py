@@ -148,7 +148,7 @@ def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the first input's dimensions that input number `place` lists; None if they are not known."""
+    """Return which dimensions of the first input are listed in input number `place`; None if unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
