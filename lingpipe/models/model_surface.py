@@ -210,7 +210,7 @@ class ModelSurface(keras.Model):
         if self._input_specs is None:
             self._input_specs = keras.tree.map_structure(symbol_of_any_batch, inputs)
         if not self.pipe.built:
-            self.pipe.build_from_specs(keras.tree.map_structure(_spec_of, self._input_specs))
+            self.pipe.build_from_specs(keras.tree.map_structure(spec_of, self._input_specs))
         self.pipe.place_new_weights()
         self.built = True
 
@@ -223,5 +223,6 @@ def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
         (None, *tensor.shape[1:]) if len(tensor.shape) else (), keras.backend.standardize_dtype(tensor.dtype))
 
 
-def _spec_of(symbol):
+def spec_of(symbol: keras.KerasTensor | None) -> tf.TensorSpec | None:
+    """Return the spec of a symbolic tensor, which has no name, so that equal tensors have equal specs."""
     return None if symbol is None else tf.TensorSpec(symbol.shape, symbol.dtype)

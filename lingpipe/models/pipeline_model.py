@@ -263,7 +263,7 @@ class PipelineModel(model_surface.ModelSurface):
         if self._compile_loss is None:
             return compiled_loss.no_loss
         given = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, sample_weight))
-        key = repr((structure, given))  # the kind of a loss may depend on the ranks
+        key = repr((structure, keras.tree.map_structure(model_surface.spec_of, given)))  # a kind may depend on ranks
         if key not in self._kept.losses:
             symbols = (given[0], self._symbolic_outputs(x), given[1])
             with base_layer.outside_of_scopes():

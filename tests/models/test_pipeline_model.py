@@ -323,3 +323,15 @@ def test_a_model_without_trainable_weights_is_warned_of():
     source.trainable = False
     with pytest.warns(UserWarning, match='does not have any trainable weights'):
         fit(lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(source, num_partitions=2, num_micro_batches=2)), 'sgd', epochs=1)
+
+
+def test_batches_of_one_form_share_a_loss_and_its_traces():
+    x, y = data()
+    model = lingpipe.PipelineModel(lingpipe.GPipeLayer.from_keras(classifier(), num_partitions=2, num_micro_batches=2))
+    model.compile('sgd', cross_entropy(), run_eagerly=True)
+    model.train_on_batch(x, y)
+    programs = sum(len(stage._programs) for stage in model.pipe.stages)
+    model.train_on_batch(x[:8], y[:8])
+    assert model.loss_and_targets(x, y)[0] is model.loss_and_targets(x[:8], y[:8])[0]
+    model.train_on_batch(x, y)
+    assert sum(len(stage._programs) for stage in model.pipe.stages) <= 2 * programs  # of two sizes
