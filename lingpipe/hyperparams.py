@@ -177,8 +177,8 @@ class Params:
         """Return the fields as text that FromText reads: one line `path : value` per field, sorted.
 
         A value is written as in Python, and None as `NoneType`. A class or function becomes `type/module/Name`, and a
-        `tf.DType` its name. A value of any other class, such as a lock, becomes the name of its type; FromText then
-        leaves the field unchanged.
+        `tf.DType` becomes its name. A value of any other class, such as a lock, becomes the name of its type; FromText
+        then leaves the field unchanged.
         """
         return text_lines.join(self._Texts()[0])
 

@@ -1,6 +1,6 @@
 """Contact between processes: checks of this process's port, checks of its peers, and messages to them.
 
-TensorFlow itself would wait forever for a missing process, not name the process, and ignore signals. Messages go
+TensorFlow itself would wait forever for a missing process without naming it, and would ignore signals. Messages go
 through queues on the servers::
 
     chief                                   worker or parameter server
@@ -204,7 +204,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Open a session at one server, and the queue named `word` there, which eager code could not share."""
+    """Open a session at one server, and the queue named `word` there; eager code could not share this queue."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):

@@ -1,4 +1,4 @@
-"""Sums over the pipelines that train together: of gradients, of statistics inside layers, and of metrics."""
+"""Sums over the pipelines that train together: sums of gradients, of statistics inside layers, and of metrics."""
 
 import contextlib
 import functools

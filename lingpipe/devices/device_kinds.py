@@ -157,7 +157,7 @@ def stage_devices(num_stages: int, kind: str | None = None) -> list[str]:
 
 
 def _devices(kind: str | None = None) -> list[str]:
-    """Return the names of all devices of a kind; None: of the first kind that has any."""
+    """Return the names of all devices of a kind; None: the first kind that has devices."""
     found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(_process)]
              for kind in ([kind] if kind else [*_ACCELERATORS, 'CPU'])]
     return next(filter(None, found), [])

@@ -210,7 +210,7 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Return a token in a form for `ast.literal_eval`: a word becomes a tuple of bytes, and nothing else does."""
+    """Return a token in a form for `ast.literal_eval`; only a word becomes a tuple of bytes."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') fails, 'a''b' does not
 
 
@@ -228,7 +228,7 @@ def _resolved(value, meaning):
 
 
 def _word(word, names, words_are_strings):
-    """Return the value of a text without brackets and quotes."""
+    """Return the value of `word`, a text that has no brackets or quotes."""
     if word in _CONSTANTS:
         return _CONSTANTS[word]
     try:

@@ -98,7 +98,7 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return {token id: number of bytes}: its length if all letters are in GPT-2's alphabet, else its UTF-8 size."""
+    """Return {id: number of bytes}: a token's length if all letters are in GPT-2's alphabet, else its UTF-8 size."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())

@@ -226,7 +226,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Drop from all units the values that are None in the trace, but tensors in Keras's symbolic outputs."""
+        """Drop from all units the values that are None in the trace; Keras's symbolic outputs have tensors there."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '

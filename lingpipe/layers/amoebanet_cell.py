@@ -179,7 +179,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return keras.ops.cast(out if prev is None else prev, self.compute_dtype)
 
     def _path_scales(self, state, training):
-        """Return for each operation the tensor its result is multiplied by, or None."""
+        """Return for each operation the tensor that its result is multiplied by, or None."""
         dropped = [self.drop_path.is_active(training) and operation != 'none' for operation, _ in self._edges]
         scales = iter(self.drop_path.draw_scales(state, num_paths=sum(dropped)) if any(dropped) else ())
         return [next(scales) if is_dropped else None for is_dropped in dropped]

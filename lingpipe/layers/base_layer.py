@@ -167,7 +167,7 @@ def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
 
 
 def current_training_step() -> int | tf.Tensor | None:
-    """Return the step of the innermost `training_step` block, or None outside of all."""
+    """Return the step of the innermost `training_step` block, or None outside of all such blocks."""
     return getattr(_local, 'step', None)
 
 

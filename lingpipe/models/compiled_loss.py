@@ -1,4 +1,4 @@
-"""The losses of a compiled Keras model as one function, run on the last partition if they add up over micro-batches."""
+"""The losses of a compiled Keras model as one function; the last partition runs it if micro-batch losses add up."""
 
 import functools
 from typing import Any, NamedTuple

@@ -90,7 +90,7 @@ class Constructors(base_layer.BaseLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a pipeline from what `get_config` returned; Keras loads its weights afterwards."""
+        """Make a pipeline from what `get_config` returned; Keras loads the pipeline's weights afterwards."""
         if 'model' not in config and 'layers' not in config:
             return super().from_config(config)
         params = cls.Params().FromTextWithTypes(config['params'])

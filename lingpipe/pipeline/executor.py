@@ -272,7 +272,7 @@ class Execution:
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return gradients of the stage's outputs or of the loss, then the gradient of the losses its layers add."""
+        """Return gradients of the outputs or the loss, then the gradient of losses that the stage's layers add."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -295,7 +295,7 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return each added loss's factor: the number of rows of the micro-batch for a mean, of the batch for a sum.
+        """Return each added loss's factor: for a mean, the micro-batch's number of rows; for a sum, the batch's.
 
         The total is later divided by the batch's number of rows. An empty micro-batch computes one row, whose weight is
         0. A loss not proven to be a mean or a sum is weighted as a mean; `refuse_unproven_losses` refuses such losses.
@@ -326,5 +326,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the sums after a backward action; append looked-up rows of a gradient to the rows in `before`."""
+    """Return the sums after a backward action, in which looked-up rows of a gradient follow the rows in `before`."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

@@ -93,7 +93,7 @@ class StepState:
         return list(changed.values())
 
     def refuse_other_orders(self, schedule: schedules.Schedule) -> None:
-        """Raise ValueError for a variable that layers assign if stages share it or F actions are out of order."""
+        """Raise ValueError if layers assign a variable, and either stages share it or F actions are out of order."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:

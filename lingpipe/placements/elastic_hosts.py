@@ -151,7 +151,7 @@ class ElasticHosts:
         return code
 
     def _code_of(self, run, params, started):
-        """Call `run`; return None if a change of workers has ended it, and keep no reference to its objects."""
+        """Call `run`, and keep no reference to its objects; return None if a change of workers has ended `run`."""
         try:
             return run(*self._placed(params), self._roster, started)
         except errors.WorkerIsBackError:

@@ -59,7 +59,7 @@ class Workers(collectives.Group, experiment.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Wait for all workers, and return the program; ValueError names a worker that has another model or loss."""
+        """Wait for all workers and return the program; raise ValueError if a worker has another model or loss."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 

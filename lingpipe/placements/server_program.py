@@ -106,7 +106,7 @@ class AsynchronousProgram(ServerProgram):
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
     The staleness of a gradient is the number of updates that other workers applied between the reading of the weights
-    and its own update.
+    and the update with this gradient.
 
     What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
     batch norm and moving averages of weights have the value of the last writer. So one of two simultaneous writes is

@@ -53,7 +53,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Join the variables of all cores in one handle outside a program, for `read` and `assign` inside a program.
+        """Outside programs, join all cores' variables in a handle that `read` and `assign` use inside programs.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
@@ -96,7 +96,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
 
     Raises:
-        ValueError: layers compute in float16, or layers or params of training are not supported here.
+        ValueError: layers compute in float16, or this program does not support some layers or params of training.
     """
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: SpmdCores,

@@ -128,7 +128,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError before TPUs start if a mode cannot use `tpu_route`; skip this if other fields are 'auto'."""
+    """Raise ValueError, before TPUs start, if a mode cannot use `tpu_route`; no check if other fields are 'auto'."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return

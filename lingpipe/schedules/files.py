@@ -90,7 +90,7 @@ def _action(text: str, name: str, device: int) -> list[Action]:
 
 
 def _checked_sizes(devices: tuple[tuple[Action, ...], ...], name: str) -> tuple[int, int]:
-    """Return the numbers of stages and micro-batches; check that actions occur once, and stages on one device."""
+    """Return the numbers of stages and micro-batches; check that actions occur once and stages have one device."""
     counts = collections.Counter(action for row in devices for action in row)
     homes: dict[int, set[int]] = collections.defaultdict(set)
     for device, row in enumerate(devices):

@@ -1,4 +1,4 @@
-"""Named schedules for K devices and M micro-batches, some with V stages a device; waiting times ignore transfers."""
+"""Named schedules (K devices, M micro-batches, in some V stages a device); waiting times here ignore transfers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

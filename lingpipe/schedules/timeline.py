@@ -113,7 +113,7 @@ class StepTimes:
 
     @property
     def bubble_fraction(self) -> float:
-        """Time that a device waits as a share of the time until all actions have ended, averaged over devices."""
+        """Waiting time of a device divided by the time until all actions have ended, averaged over all devices."""
         return self.idle / (self.actions_end - self.start) if self.idle else 0.0
 
     def draw(self, num_columns: int | None = None) -> str:

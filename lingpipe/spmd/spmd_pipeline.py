@@ -105,7 +105,7 @@ class SpmdPipeline:
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
             x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
-            seed_and_step: int64 tensor `[2]`; from an equal tensor, a `GPipeLayer` draws the same random numbers.
+            seed_and_step: int64 tensor `[2]`; a `GPipeLayer` given an equal tensor draws the same random numbers.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]

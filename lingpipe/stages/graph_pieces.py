@@ -184,7 +184,7 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients; to save a function, TensorFlow passes no `operation`, and the inputs as `gradients`."""
+    """Refuse gradients; when TensorFlow saves a function, `operation` is None and `gradients` are the inputs."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
@@ -203,7 +203,7 @@ def _compiled(function: Callable) -> Callable:
 
 @functools.cache
 def _optimizer_config() -> bytes:
-    """Settings of the graph optimizer: one round, no function copies for constant arguments or unused results."""
+    """Graph optimizer settings: one round, no copies of functions for constant arguments or unused results."""
     # A second round finds nothing, and copies of the piece for each of a pipeline's calls only delay the start.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options

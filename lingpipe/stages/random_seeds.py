@@ -17,7 +17,7 @@ _UNTRACKED = 2**31
 
 
 class StepSeeds:
-    """Seed and step of each call of a pipeline, on which all its random numbers depend."""
+    """Seed and step of each call of a pipeline; all random numbers of the call depend on these two."""
 
     def __init__(self, generator: keras.random.SeedGenerator, num_inferences: tf.Variable) -> None:
         self._generator, self._num_inferences = generator, num_inferences

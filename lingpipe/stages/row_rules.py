@@ -232,7 +232,7 @@ def _padded(node: Node) -> Dependence:
 
 
 def _gathered(node: Node) -> Dependence:
-    """Return the dependence of a gather: from a constant by rows of indices, from rows by constants, or in each row."""
+    """Return a gather's dependence: rows of indices into a constant, constant indices into rows, or row by row."""
     is_by_row = node.operation.type == 'GatherV2' and node.operation.get_attr('batch_dims') > 0
     if node.rows == [0]:
         return _row_by_row(node) if _is_whole(node) else MIXED

@@ -56,7 +56,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return this stage on another device of its kind, for another replica; both stages share all programs."""
+        """Return this stage on a device of the same kind, for another replica; both stages share all programs."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica

@@ -106,7 +106,7 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Return the seeds for `call` from an int32 tensor `[own generators, 2]`, for layers that are called once."""
+        """Return the seeds for `call` if layers are called once; `rows` is an int32 tensor `[own generators, 2]`."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
 

@@ -71,7 +71,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin a segment; `index` is its number in the stage; with `separate`, its gradients are kept apart."""
+        """Begin segment number `index` of the stage; with `separate`, the segment gets its own gradients."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:
@@ -109,7 +109,7 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def _require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raise ValueError if the stage cannot read a tensor because it is inside a loop, branch or function."""
+        """Raise ValueError if a tensor is inside a loop, branch or function, where the stage cannot read it."""
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
             raise ValueError(
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '

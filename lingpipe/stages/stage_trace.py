@@ -119,7 +119,7 @@ class _Rows:
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return [sum of the losses, each times its factor; number of rows, the sum's weight]; [] without losses."""
+        """Return [sum of all products loss * factor, number of rows (the sum's weight)]; [] without losses."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]

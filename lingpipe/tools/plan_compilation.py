@@ -136,7 +136,7 @@ def _held(lifetimes, sizes, temporaries):
 
 
 def _total(refs, sizes):
-    """Return the bytes of tensors; for a weight that no call reads, its unpadded size."""
+    """Return the sum of the tensors' bytes; a weight that no call reads counts with its unpadded size."""
     return sum(sizes.get(ref) or layer_memory.size([ref.deref()]) for ref in refs)
 
 

@@ -57,7 +57,7 @@ class CompiledProgram(NamedTuple):
 
     @property
     def collectives(self) -> dict:
-        """Dictionary from each kind in `stable_hlo.COLLECTIVES` to the list of the shapes of its results, as text."""
+        """Dictionary from each kind in `stable_hlo.COLLECTIVES` to the list of its results' shapes, each a text."""
         return stable_hlo.collectives(self.hlo)
 
 

@@ -89,7 +89,7 @@ class Evaluator:
 
 
 def _require_same_classes(name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-    """Raise ValueError if a class name occurs in both inputs with different numbers."""
+    """Raise ValueError if a class name occurs in both inputs, but with different class numbers."""
     numbers, trained = ({each: number for number, each in enumerate(_class_names(part))}
                         for part in (data, training_input))
     for each in numbers.keys() & trained.keys():

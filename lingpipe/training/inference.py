@@ -94,7 +94,7 @@ def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
 
 
 class CheckpointGeneration(evaluation.TrainedTask):
-    """Generates text; only the tokenizer of the input is used."""
+    """Generates text; of the params' input, only the tokenizer is used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
                  devices: list[str] | None = None) -> None:

@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Return whether a SIGTERM or SIGINT repeats one more than a second earlier; `times` records each first time."""
+    """Return whether `number` is SIGTERM or SIGINT and first came over a second ago; `times` records first times."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 

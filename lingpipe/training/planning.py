@@ -138,7 +138,7 @@ def _local_kind(on_cpu: bool) -> str:
 
 
 def _local_memory(kind: str, num_devices: int) -> int | None:
-    """Return a GPU's memory, if known, or a CPU device's share of the host's memory; else None."""
+    """Return a GPU's memory (None if unknown), a CPU device's share of the host's memory, or None for a TPU."""
     if kind != 'CPU':
         return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices

@@ -92,7 +92,7 @@ class Progress:
                                   dynamic_ncols=True)
 
     def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float) -> None:
-        """Show the state at a step; the last `done_steps` took `seconds`."""
+        """Show the state at a step; the last `done_steps` steps took `seconds` seconds."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_CLOCK(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])

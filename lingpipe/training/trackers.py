@@ -43,7 +43,7 @@ class Tracker(Protocol):
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases; its environment variables (`WANDB_...`) name project, entity and mode."""
+    """A run of Weights & Biases, whose `WANDB_...` environment variables name project, entity and mode."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         import wandb
