@@ -281,7 +281,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Return tuples (reference, index of input, `what` of the operation between the two or None, bytes)."""
+        """Return (tensor read, index of its input, `what` of the operation between them or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():

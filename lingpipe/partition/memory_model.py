@@ -136,7 +136,7 @@ class MemoryModel:
     Args:
         live_micro_batches: for each partition, the largest number of micro-batches whose activations it keeps at once;
             see `layer_memory.live_micro_batches`. Each partition counts at least as many as every later one.
-        recompute: 'selective' counts like 'stage', as it can retain as little; with a limit, it fills the rest.
+        recompute: 'selective' counts like 'stage': it can retain as little, or more up to a memory limit.
         num_slots: number of tensors that the optimizer keeps for a weight on a device: 0 for SGD, 1 with momentum, 2
             for Adam, one more for moving averages of the weights.
     """

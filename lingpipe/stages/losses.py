@@ -130,7 +130,7 @@ def add_up(scalars: list) -> tf.Tensor:
 
 
 def in_float32(output: Any) -> tf.Tensor:
-    """Return a tensor of half precision in float32, as losses and metrics need it, and other tensors unchanged."""
+    """Cast a half-precision tensor to float32, as losses and metrics need; return other tensors unchanged."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output
     cast = tf.cast(output, tf.float32)

@@ -51,7 +51,7 @@ class BackgroundWriter:
             work.result()
 
     def close(self) -> None:
-        """Wait for the function; log its error as a warning, because an earlier error is ending the run."""
+        """Wait for the function; log its error as a warning, to let an earlier error end the run."""
         try:
             self.wait()
         except (errors.TrainingError, tf.errors.OpError) as error:
