@@ -228,7 +228,7 @@ def _resolved(value, meaning):
 
 
 def _word(word, names, words_are_strings):
-    """Return the value of `word`, a text that has no brackets or quotes."""
+    """Return the value of `word`, a text that begins with no bracket or quote."""
     if word in _CONSTANTS:
         return _CONSTANTS[word]
     try:

@@ -224,5 +224,5 @@ def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
 
 
 def spec_of(symbol: keras.KerasTensor | None) -> tf.TensorSpec | None:
-    """Return the spec of a symbolic tensor, which has no name, so that equal tensors have equal specs."""
+    """Return a symbolic tensor's spec without its name, so that like tensors have equal specs."""
     return None if symbol is None else tf.TensorSpec(symbol.shape, symbol.dtype)
