@@ -125,7 +125,7 @@ def _text(spec):
 
 
 class _Trial:
-    """A metric's results for examples: computed at once, added up from parts, with some omitted or of weight 0."""
+    """Results of a metric: for all examples; added up from parts; for some examples; with weight 0 for the rest."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now

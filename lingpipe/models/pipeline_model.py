@@ -256,7 +256,7 @@ class PipelineModel(model_surface.ModelSurface):
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Return the loss function, the same object for equal structures and specs, as it is the key of traces."""
+        """Return the loss function; it is the key of traces, so equal structures and specs give the same object."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')

@@ -121,7 +121,7 @@ class DevicePlacement:
         self._update_on_devices(variables, (gradients,), shared=numbers)
 
     def _update_group(self, variables: list, gradients: list, *numbers: tf.Tensor) -> None:
-        """Update weights; a rate without a schedule is a Keras variable here, as in Keras, so any dtype works."""
+        """Update weights; like Keras, pass a rate without a schedule as a Keras variable, so any dtype works."""
         optimizer = self._optimizer
         with self._numbers_are(*numbers):
             if not self._clips_by_global_norm():
@@ -148,13 +148,13 @@ class DevicePlacement:
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
-        """Raise ValueError if weights are on a TPU and the optimizer has variables besides slots of their shapes."""
+        """Raise ValueError if a TPU holds weights and an optimizer variable is not a slot of its weight's shape."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
     @contextlib.contextmanager
     def _numbers_are(self, learning_rate: Any, iterations: Any) -> Iterator[None]:
-        """Replace the optimizer's learning rate and step number by a function's arguments in the `with` block."""
+        """In the `with` block, replace the optimizer's learning rate and step number by a function's arguments."""
         attributes = vars(self._optimizer)
         rate, count = self._optimizer._learning_rate, self._optimizer._iterations
         attributes['_iterations'] = _standing_for(count, iterations)

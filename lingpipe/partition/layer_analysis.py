@@ -119,7 +119,7 @@ def operation_flops(operation: tf.Operation) -> Flops:
 
 
 def multiply_adds(operation: tf.Operation) -> int:
-    """Return the multiply-adds of a matrix product, a convolution or the gradient of one; 0 for other operations."""
+    """Return the multiply-adds of a matrix product, convolution or convolution's gradient; 0 for all others."""
     return _CONTRACTIONS[operation.type](operation) if operation.type in _CONTRACTIONS else 0
 
 
@@ -193,7 +193,7 @@ def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                  look: Callable[[Any, Any], tuple[Any, Any]],
                  layers: list[keras.layers.Layer] | None = None) -> list:
-    """Call `look` on each layer of a stack and the layer's input specs, but once for equal layers and inputs.
+    """Call `look` on each layer of a stack and the layer's input specs, but only once for equal layers and inputs.
 
     Args:
         look: function of a built layer, whose variables are not allocated, and of the specs of its inputs. It returns a

@@ -213,7 +213,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """From last to first, set in each layer's memory the inputs of a partition that would begin with it."""
+    """From last to first, set in each layer's memory the inputs of a partition that would begin with that layer."""
     # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -281,7 +281,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Return (tensor read, index of its input, `what` of the operation between them or None, bytes)."""
+        """List (tensor read, index of the input behind it, `what` of the operation between or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():

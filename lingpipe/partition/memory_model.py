@@ -96,7 +96,7 @@ class MemoryBudget:
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Fill partitions up to the limit, extra ones as if each were the last; return a reason and a remedy."""
+        """Fill partitions up to the limit (any extra ones count like the last one); return a reason and a remedy."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]

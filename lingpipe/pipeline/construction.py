@@ -187,8 +187,8 @@ def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas:
     """Return M for num_micro_batches='auto': 4 K, or less if 4 K does not divide a replica's number of rows.
 
     With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3). M is the largest number
-    up to 4 K that divides a replica's number of rows; one partition gets one micro-batch. Without `batch_size`, M is 4
-    K. Nothing is measured, so the choice is always the same.
+    up to 4 K that divides a replica's number of rows; if K = 1, M is 1. Without `batch_size`, M is 4 K. Nothing is
+    measured, so the choice is always the same.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused later

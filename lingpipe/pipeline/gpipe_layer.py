@@ -374,7 +374,7 @@ class GPipeLayer(construction.Constructors):
         return self.pack_outputs(outputs), added
 
     def _stage_loss(self, loss_fn: Callable) -> loss_pass.StageLoss:
-        """Return the same object for equal losses, because stages use it as the key of their programs."""
+        """Return a `StageLoss`, the same object for equal losses: stages use the object as the key of programs."""
         key = losses.identity(loss_fn)
         if key not in self._untracked.losses:
             self._untracked.losses[key] = loss_pass.StageLoss(loss_fn, self.source)

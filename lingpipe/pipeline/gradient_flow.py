@@ -164,7 +164,7 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor of added losses' gradients, so `finish` divides them by `total_rows`, not by the loss's weight."""
+        """Factor that makes `finish` in effect divide added losses' gradients by `total_rows`, not a weight."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)

@@ -30,7 +30,7 @@ class StageLoss:
     """A loss with sample weights among the targets, in the form in which the last stage calls it.
 
     It returns `{name: (sum, weight)}`. `source`, the source of the layers, packs the outputs for the loss function.
-    `results` is for `losses.means`.
+    The attribute `results` is the argument `results` of `losses.means`.
     """
 
     def __init__(self, loss_fn: Callable, source: layer_sources.LayerSource) -> None:

@@ -26,8 +26,8 @@ class MiniBatch:
 
     Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute
     what one pipeline of R·M micro-batches does, random numbers included. Each weight is on one of the devices that have
-    its stage. At the start of a step it is broadcast to the others, and its gradients are sent back. So the weights of
-    all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
+    its stage. At the start of a step the weight is broadcast to the other devices, and its gradients are sent back. So
+    the weights of all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
     """
 
     def __init__(self, executions: list[executor.Execution], gradient_sum: str,

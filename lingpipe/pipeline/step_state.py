@@ -120,7 +120,7 @@ class StepState:
         return self._assigned[id(variable)].value if id(variable) in self._assigned else value
 
     def _initial_value(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
-        """Return the value of any variable on the device of a stage; it is copied there once."""
+        """Return the value of any variable, copied to a stage's device; later calls return the same copy."""
         key = (stage.index, id(variable))
         if key not in self._brought:
             known = [value for parts, values in zip(self._variables, self._initial)

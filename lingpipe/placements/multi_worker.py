@@ -112,7 +112,7 @@ class Workers(collectives.Group, experiment.Placement):
         copy()
 
     def check_same(self, text: Any, difference: str) -> None:
-        """Raise ValueError if a text is not the same on all workers; the message names a worker whose text differs.
+        """Raise ValueError if `text` is not the same on all workers; the message names a worker whose text differs.
 
         Args:
             difference: what the message says about this worker, such as 'was started with other params'.

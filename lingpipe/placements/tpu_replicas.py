@@ -88,7 +88,7 @@ class TpuReplicas(experiment.Placement, collectives.Group):
 
 def rows_of_host(batches: Callable[[row_order.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Return the dataset of a host for `TpuReplicas.distribute`: the rows of its replicas; the host reads no others."""
+    """Return the dataset of a host for `TpuReplicas.distribute`; the host reads only the rows of its replicas."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
     dataset = batches(row_order.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts

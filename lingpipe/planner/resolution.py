@@ -60,7 +60,7 @@ class LayerStack:
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
         Williams et al., CACM 52(4), 2009). Here a layer is one operation that reads its weights and inputs and writes
         what it keeps. A backward pass takes as long as two forward passes, and a recomputation as long as one. A layer
-        has neither if no weight in it or before it is trained.
+        has neither if it has no trained weight and no earlier layer has one.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
@@ -160,7 +160,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
 
 
 def validate(p: hyperparams.Params, source: Any = None) -> None:
-    """Raise ValueError for what `GPipeLayer` refuses, but accept 'auto'; `make_setting` describes `source`."""
+    """Raise ValueError for params that `GPipeLayer` refuses, but accept 'auto'; for `source`, see `make_setting`."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

@@ -76,7 +76,7 @@ def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Return a step's calls for specs `[batch, ...]` of inputs and targets; `step_function` describes `loss`."""
+    """Return a step's calls for specs `[batch, ...]` of inputs and targets; for `loss`, see `step_function`."""
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)
 

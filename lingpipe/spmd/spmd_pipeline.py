@@ -43,7 +43,7 @@ class SpmdPipeline:
         variables: `SpmdValues` of Keras variables: for each tensor `[K, V, ...]`, K lists of V variables.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: the V K end indices of the stages; the first stage has all layers before `staged` too, the last all after.
+        ends: the V K stages' end indices; layers before `staged` belong to the first stage, layers after to the last.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -104,7 +104,7 @@ class SpmdPipeline:
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
-            x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch.
+            x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch size.
             seed_and_step: int64 tensor `[2]`; a `GPipeLayer` given an equal tensor draws the same random numbers.
         """
         values = values.map(self.place_stages, self.place_outer)

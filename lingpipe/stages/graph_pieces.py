@@ -84,7 +84,7 @@ class GraphPiece:
             gradients. XLA cannot pass these from one program to another.
         inline: whether calls are built as the operations of the piece, which then take the device of the caller.
         repeats: whether the piece recomputes what another piece computed. An optimization barrier before the piece
-            keeps XLA from merging the two computations, which would retain the results.
+            keeps XLA from merging the two computations and so retaining the results.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
             operations, and limits a virtual CPU to one core.
     """

@@ -35,7 +35,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
     Args:
         loss: a `keras.losses.Loss`, or a function of nests of tensors `[batch, ...]` or of their specs.
         variables: Keras variables that the loss may not read; None: it may read any.
-        sample_weight: weights `[batch, ...]`, by which Keras multiplies what the function returns, or None.
+        sample_weight: None, or weights `[batch, ...]` by which Keras multiplies what the function returns.
 
     Raises:
         NotAdditive: the graph of the loss shows no `Kind`, or Keras would not apply the weights to rows.

@@ -86,7 +86,7 @@ class MicroBatchIds:
 
 
 def count(batch: Any, num_micro_batches: int) -> int:
-    """Return how many micro-batches a batch gives: M, or its number of rows if that is less, but at least one.
+    """Return how many micro-batches a batch gives: M, or the number of rows if that is less, but at least one.
 
     Raises:
         ValueError: the tensors differ in their number of rows, or one has no batch dimension.

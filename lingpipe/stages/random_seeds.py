@@ -23,7 +23,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return int64 [seed, step]; a count of calls replaces a `step` of None; `device` has the first stage."""
+        """Return int64 [seed, step]; a `step` of None becomes a call count; `device` is the first stage's device."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:

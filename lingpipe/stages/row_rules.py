@@ -232,7 +232,7 @@ def _padded(node: Node) -> Dependence:
 
 
 def _gathered(node: Node) -> Dependence:
-    """Return a gather's dependence: rows of indices into a constant, constant indices into rows, or row by row."""
+    """Return a gather's dependence; rows may be in the indices, in the data or, with batch dimensions, in both."""
     is_by_row = node.operation.type == 'GatherV2' and node.operation.get_attr('batch_dims') > 0
     if node.rows == [0]:
         return _row_by_row(node) if _is_whole(node) else MIXED

@@ -170,7 +170,7 @@ class StageProgram:
 
         Args:
             in_flight: what earlier actions on the micro-batch left, including all tensors between the segments.
-            gradients: one per differentiable output of the segment, or for the loss; then one for added losses, if any.
+            gradients: one per differentiable segment output, or one for the loss; then one for added losses, if any.
             sums: as in `backward`; in the result, only the sums of this segment's weights are new.
         """
         trace, cut, added = self.trace, self._cut(needed), self.of_added_losses(self.trace.given_gradients)

@@ -65,7 +65,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
     """Return the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
-        replica_of: takes a replica's number and a micro-batch's number in it; returns a `collectives.Replica` or None.
+        replica_of: takes a replica's number and a micro-batch's number there; returns a `collectives.Replica` or None.
         by_layer: whether gradients between the segments are needed.
     """
 
@@ -113,7 +113,7 @@ class _Rows:
         return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
-        """Return a weight's gradient: a tensor if `is_dense`, else `micro_batches.Rows`; 0 if there are no rows."""
+        """Return a gradient, 0 for an empty micro-batch: a tensor if `is_dense`, else `micro_batches.Rows`."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient))
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
@@ -172,7 +172,7 @@ def _dense(gradient: Any) -> tf.Tensor | None:
 
 
 class StageCut:
-    """The tensors that actions of a stage pass to each other, for the gradients that a step needs.
+    """The tensors that a stage's actions pass to each other to compute the gradients that a step needs.
 
     Args:
         inputs: positions of the needed gradients in `Trace.input_gradients`.
@@ -210,7 +210,7 @@ class StageCut:
 
     @functools.cached_property
     def unrepeatable(self) -> list[tf.Tensor]:
-        """Tensors that backward passes need and recomputation might change, such as numbers of tf.random.uniform."""
+        """Tensors that backward passes need, but recomputation may change, such as numbers of tf.random.uniform."""
         operations = self._needed - self._later
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']

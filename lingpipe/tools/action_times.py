@@ -56,7 +56,7 @@ def _stamp_function(dtypes):
 
 
 class Clocks:
-    """Measures the offset of each clock when it is first needed.
+    """Measures each clock's offset when this offset is first needed.
 
     Each machine is asked for its time several times, and the fastest answer is used. The answered time is assumed to
     lie midway between question and answer, as in NTP (RFC 5905, section 8)::

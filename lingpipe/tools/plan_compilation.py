@@ -21,7 +21,7 @@ _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
 class CompiledDevice(NamedTuple):
-    """A device's memory at the fullest moment of its step; sizes in bytes, padded as a TPU stores tensors."""
+    """A device's memory at the fullest moment of its step; sizes in bytes, with the padding of tensors on a TPU."""
 
     weights: int
     slots: int  # tensors of the optimizer in addition to the weights

@@ -68,7 +68,7 @@ def _unpacked(match):
 
 
 def collectives(text: str) -> dict:
-    """Return a dictionary from each kind of communication between devices to the list of its results' shapes."""
+    """Return {kind of communication between devices: list of the shapes of its results}."""
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)

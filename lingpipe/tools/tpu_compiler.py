@@ -88,7 +88,7 @@ class TpuCompiler:
             topology: TPUs to compile for, such as 'v5e:2x2'; see `check`.
             num_devices: number of devices on which one replica of the program runs.
             spmd: whether the compiler is to partition the program over the devices.
-            fast: whether to optimise less, which is about three times faster, but programs need more memory.
+            fast: whether to optimise less; compilation is then about three times faster, but programs need more memory.
             num_replicas: how many times the program runs at once, each time on other devices.
 
         Raises:

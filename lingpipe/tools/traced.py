@@ -73,7 +73,7 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 
 
 def mean_durations(steps: list[timeline.StepTimes]) -> list[dict]:
-    """Return for each replica {`Action`: mean seconds of the actions of its kind and stage, over all steps}.
+    """Return for each replica {`Action`: mean seconds, over all steps, of actions with the same kind and stage}.
 
     A split B and a whole B are different kinds.
     """

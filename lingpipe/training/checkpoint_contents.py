@@ -54,7 +54,7 @@ def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
 
 
 class WeightReader:
-    """Reads from a checkpoint what evaluation needs: the moving average of each weight, else the weight itself."""
+    """Reads from a checkpoint what evaluation needs: each weight's moving average, or the weight if it has none."""
 
     def __init__(self, body: Any, timeout_seconds: float = 0) -> None:
         self._named, self._timeout_seconds = model_variables(body), timeout_seconds
@@ -107,7 +107,7 @@ def read_variables(path: str, pairs: list) -> None:
 
 
 def stored_shapes(path: str) -> dict[str, list[int]]:
-    """Return {name: shape} of a checkpoint's variables; raise TrainingError if it is missing or corrupt."""
+    """Return {name: shape} of a checkpoint's variables; raise TrainingError if the file is missing or corrupt."""
     return {name: shape for name, (shape, _) in _stored(path).items()}
 
 

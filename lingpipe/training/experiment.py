@@ -132,7 +132,7 @@ def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
     """Return a copy of an experiment's Params for evaluation only.
 
     Evaluation needs no gradients, slots or stored activations, so the memory limit of training does not apply. Layers
-    are not measured, because a training run on the same machine and the measurement would disturb each other.
+    are not measured, because the measurement and a training run on the same machine would disturb each other.
     """
     params = params.Copy()
     body = params.task.body.Set(memory_limit=None)

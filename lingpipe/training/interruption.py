@@ -19,7 +19,7 @@ _Handler = Callable[[int, types.FrameType | None], Any] | int | None  # what `si
 
 
 class Interruption:
-    """A request to stop the program; `stop` is called when it comes.
+    """A request to stop the program; `stop` is called when the request comes.
 
     Attributes:
         reason: name of the signal, or another reason; None before any request.
@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Return whether `number` is SIGTERM or SIGINT and first came over a second ago; `times` records first times."""
+    """Return whether `number` is SIGTERM or SIGINT and came over a second ago; `times` = {number: first time}."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 

@@ -119,7 +119,7 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def require_run(self, params_text: str) -> None:
-        """Require the folder to exist; warn if params have another model, even one that fits the run's weights."""
+        """Require the folder to exist; warn if params have another model than the run, even if the weights fit."""
         self.require()
         earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):

@@ -112,7 +112,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
     """Return params with values instead of 'auto', by default for the devices of this machine, and print the values.
 
-    With partition_by='auto' layers are measured first; otherwise times follow from operations and bytes.
+    With partition_by='auto' layers are measured first (not on TPUs); otherwise times follow from operations and bytes.
     """
     if not resolution.is_open(params.task.body):
         return params
