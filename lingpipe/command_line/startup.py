@@ -26,7 +26,7 @@ _EXTRAS_OF_KERAS = ('IPython', 'matplotlib', 'sklearn')
 
 
 def open_missing() -> None:
-    """Open standard streams that the parent has closed: otherwise the next file opened would get TensorFlow's lines."""
+    """Open standard streams that the parent has closed; otherwise the next opened file would get TensorFlow's log."""
     for number, name in enumerate(('stdin', 'stdout', 'stderr')):
         try:
             os.fstat(number)

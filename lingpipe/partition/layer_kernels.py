@@ -202,7 +202,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """Return numbers of rows (labels only in operand 1), columns (only in operand 2), products (in all terms)."""
+    """Return numbers of rows, columns, products: sizes of labels only in operand 1, only in 2, in all terms."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:

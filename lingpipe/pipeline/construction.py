@@ -124,7 +124,7 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
     """Return what the constructor arguments of a pipeline describe; `pipeline` is the class `GPipeLayer`.
 
     Returns:
-        `GPipeLayer.Params()` as `_with_numbers` changes it, the fields that were 'auto', and the source of the layers.
+        The params after `_with_numbers`, the fields that were 'auto', and the source of the layers.
 
     Raises:
         TypeError: there are both Params and other arguments, or neither Params nor layers.

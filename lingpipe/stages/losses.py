@@ -182,7 +182,7 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Return weights as a divisor, broadcast to `values` unless the mean is weighted and ranks are equal."""
+        """Return weights as a divisor: as they are in a weighted mean of equal ranks, else broadcast to `values`."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 

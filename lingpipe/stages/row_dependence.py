@@ -150,7 +150,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
 
 def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
-    """Return dependences by shape; MIXED if an input that is unknown in tracing is neither CONSTANT nor ROWS."""
+    """Infer dependences from shapes; MIXED if an input without a static value is neither CONSTANT nor ROWS."""
     if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED

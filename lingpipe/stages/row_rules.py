@@ -85,7 +85,7 @@ def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return a dependence, with the axis of its rows if it has rows; MIXED if the two shapes contradict it."""
+    """Return `value`, with the axis of the rows if it has rows; MIXED if the two shapes contradict it."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -103,7 +103,7 @@ def _row_by_row(node: Node) -> Dependence:
 
 
 def _linear(node: Node) -> Dependence:
-    """Return the only input's dependence, which the result shares; a sum that is cast to integers is MIXED."""
+    """Return the result's dependence: that its only input has, or MIXED if a sum is cast to integers."""
     is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
     return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
 
