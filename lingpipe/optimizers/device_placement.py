@@ -148,7 +148,7 @@ class DevicePlacement:
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
-        """Raise ValueError if a TPU holds weights and an optimizer variable is not a slot of its weight's shape."""
+        """Raise ValueError if a TPU holds weights and the optimizer has more than slots, step and learning rate."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 

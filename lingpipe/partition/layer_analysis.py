@@ -64,7 +64,7 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
 
     Args:
         specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
-        has_backward: whether there is a backward pass, because the layer or one before it has a trained weight.
+        has_backward: whether there is a backward pass: a trained weight is in the layer or affects its inputs.
     """
     given, results = [], {}
 

@@ -164,7 +164,7 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor that makes `finish` in effect divide added losses' gradients by `total_rows`, not a weight."""
+        """Factor that makes `finish` divide added losses' gradients by `total_rows`, not by the loss's weight."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)

@@ -113,7 +113,7 @@ class ParameterServers(experiment.Placement):
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
     def _num_of_each(self, kind):
-        """Return how many devices of a kind the chief and every worker have at least."""
+        """Return the least number of devices of a kind in the chief or any one worker."""
         tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
         found = [(spec.job, spec.task) for spec in (
             tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]

@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Return whether `number` is SIGTERM or SIGINT and came over a second ago; `times` = {number: first time}."""
+    """Whether a SIGTERM or SIGINT first came over a second ago; `times`, {number: first time}, is updated."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 
