@@ -50,11 +50,11 @@ def test_exports_load_without_lingpipe_and_have_averaged_weights(finished, copie
 def test_amoebanet_with_its_two_tensors_between_layers_is_one_keras_model(tiny, tmp_path):
     *stem, head = amoebanet.amoebanet_layers('D', 3, 8, num_classes=10, use_auxiliary_head=False)
     layers = [*stem[:2], head]
-    params = tiny.params(task__body__layers=layers, train__max_steps=1, input__image_size=16)
+    params = tiny.params(task__body__layers=layers, task__name='vision/small', train__max_steps=1, input__image_size=16)
     tiny.only_train(tmp_path, task__body__layers=layers, train__max_steps=1, input__image_size=16)
     keras_path, *_ = inference.Exporter(params, str(tmp_path)).run()
     loaded = keras.saving.load_model(keras_path)
-    assert loaded(images((2, 16, 16, 1))).shape == (2, 10)
+    assert loaded.name == 'vision_small_of_plain_data' and loaded(images((2, 16, 16, 1))).shape == (2, 10)
 
 
 def test_a_command_with_another_model_than_the_run_says_so(copied, tiny, caplog):
