@@ -34,7 +34,7 @@ _SUM_BYTES = 64 * 2**20
 
 
 def equality():
-    """Compare gradients of three schedules, recomputations and replicas with those of the layers on one device.
+    """Compare gradients of three schedules, recomputations and replicas with gradients on one device.
 
     Yields:
         Pair of whether they are equal, and the largest difference.

@@ -85,11 +85,11 @@ def _kill(folder, choose, moment):
 
 def _started(folder):
     """Return the number of a process that trains and has written its first checkpoint."""
-    newest, process = save_moments.newest_listed(folder / 'train'), _start(folder)
-    while save_moments.newest_listed(folder / 'train') == newest:
+    listed, process = save_moments.listed_in(folder / 'train'), _start(folder)
+    while save_moments.listed_in(folder / 'train') == listed:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
-            raise RuntimeError(f'A training run ended with status {status} where it should resume from {newest}.')
+            raise RuntimeError(f'A training run ended with status {status} where it should resume from one of {sorted(listed)}.')
         time.sleep(.01)
     return process
 

@@ -53,8 +53,8 @@ def _await_save(folder, training, first):
     number = training.wait_for(_WHOLE, first)
     if number is None:
         raise RuntimeError('\n'.join(['The chief did not start.', *_last_lines(training)]))
-    listed = save_moments.newest_listed(f'{folder}/train')
-    save_moments.wait_until(lambda: save_moments.newest_listed(f'{folder}/train') != listed, 'a checkpoint is listed')
+    listed = save_moments.listed_in(f'{folder}/train')
+    save_moments.wait_until(lambda: save_moments.listed_in(f'{folder}/train') != listed, 'a checkpoint is listed')
 
 
 def _last_lines(training):

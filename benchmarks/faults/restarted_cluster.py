@@ -1,4 +1,4 @@
-"""A training cluster on this machine that is restarted whenever it ends in a way that allows resuming."""
+"""A cluster on this machine that is started again whenever training can resume."""
 
 import pathlib
 import re

@@ -47,7 +47,7 @@ def values(path):
 
 def require_whole(folder):
     """Read all that the list of checkpoints names; TensorFlow raises where a value does not fit its checksum."""
-    listed = [name for name in _listed(folder) if pathlib.Path(folder, f'{name}.index').exists()]
+    listed = [name for name in listed_in(folder) if pathlib.Path(folder, f'{name}.index').exists()]
     for name in listed:
         values(os.path.join(folder, name))
     print(f'{len(listed)} listed checkpoints are whole.', flush=True)
@@ -213,7 +213,7 @@ def left(folder, before):
     new = names_in(folder) - before
     if any(map(_NEW_LIST.fullmatch, new)):
         return LIST
-    listed = _listed(folder)
+    listed = listed_in(folder)
     if any(not pathlib.Path(folder, f'{name}.index').exists() for name in listed):
         return DELETION
     is_unlisted = any(_INDEX_FILE.fullmatch(name) and pathlib.Path(name).stem not in listed for name in new)
@@ -227,21 +227,15 @@ def require_moment(moment, folder, before):
         raise RuntimeError(f'A process was killed {moment}, but left files as if it had been: {found}.')
 
 
-def newest_listed(folder):
-    """Return the newest path of the list, or None, without a look at its files."""
-    import tensorflow as tf
-    state = tf.train.get_checkpoint_state(str(folder))
-    return state and state.model_checkpoint_path
-
-
 def unlisted(folder):
     """Return the names of files that belong to no listed checkpoint, where a run has ended."""
-    listed = _listed(folder)
+    listed = listed_in(folder)
     return sorted(name for name in names_in(folder) if name.startswith(('ckpt-', 'checkpoint.'))
                   and name.partition('.')[0] not in listed)
 
 
-def _listed(folder):
+def listed_in(folder):
+    """Return the set of the names in the list of checkpoints, without a look at their files."""
     file = pathlib.Path(folder, 'checkpoint')
     return set(re.findall(r'"(ckpt-\d+)"', file.read_text())) if file.exists() else set()
 

@@ -5,7 +5,7 @@ r"""Trains under Slurm while faults are injected, one every 70 seconds, and prin
 
 It needs root, and Debian's slurm-wlm and munge, because it starts a Slurm of three nodes on this machine. The log
 directory is in a separate file system, which is filled and frozen. At the end the job is stopped, and its weights are
-compared with those of a run without faults up to the same step.
+compared with the weights of an undisturbed run at the same step.
 """
 
 import contextlib

@@ -4,7 +4,7 @@
     python -m benchmarks.memory.planner_accuracy --model=amoebanet --what=time
 
 Memory: each partition runs in a process of its own, which does the actions of its device and no others. A small source
-layer makes the inputs from the previous partition, and the gradients from the next one are those of a sum.
+layer makes the inputs from the previous partition, and the next partition is replaced by a sum.
 Time: see `planned_times.py`.
 """
 

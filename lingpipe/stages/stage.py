@@ -141,8 +141,9 @@ class Stage:
         program = stage_program.StageProgram(
             self._run, self.jit_compile, device_kinds.is_logical_core(self.device), self._replica, *arguments)
         _refuse_changes(program.graph, self.index)
-        names = [each.name for each in program.graph.get_operations() if each.type.startswith(_NOT_FOR_XLA)]
-        if names and self.jit_compile:  # TensorFlow's own error may arrive as a CancelledError
+        operations = program.graph.get_operations() if self.jit_compile else []
+        names = [each.name for each in operations if each.type.startswith(_NOT_FOR_XLA)]
+        if names:  # TensorFlow's own error may arrive as a CancelledError
             raise ValueError(f'{names[0]!r} looks up a table or reads texts, which XLA cannot compile '
                              '(jit_compile=True). Set jit_compile=False, or do it before the pipeline, in the input.')
         captured = {id(outer) for outer, _ in program.graph.captures}
