@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lingpipe.private_api import keras_backend
-from lingpipe.stages import boundary, loss_kinds, losses
+from lingpipe.stages import boundary, loss_kinds, losses, micro_batches
 from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 
@@ -37,8 +37,7 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
     found = []
 
     def note(y_true, outputs, sample_weight):
-        weights = None if sample_weight is None else _spec_of(sample_weight)
-        found.append((*[tf.nest.map_structure(_spec_of, nest) for nest in (y_true, outputs)], weights))
+        found.append([micro_batches.specs_of_tensors(nest) for nest in (y_true, outputs, sample_weight)])
         return tf.zeros([])
 
     noting = losses.shallow_copy(compile_loss)
@@ -140,7 +139,3 @@ def _record(found, metrics, fraction, y_true, outputs, sample_weight):
     weight = tf.cast(fraction, total.dtype) if weight is None else weight
     found.append((tf.math.divide_no_nan(total, weight), weight))
     return found[-1][0]
-
-
-def _spec_of(tensor):
-    return tf.TensorSpec(tensor.shape, tensor.dtype)

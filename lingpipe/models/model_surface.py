@@ -10,6 +10,7 @@ import tensorflow as tf
 from lingpipe.keras_graph import lora
 from lingpipe.pipeline import gpipe_layer, validation
 from lingpipe.private_api import Functional, tracking
+from lingpipe.stages import micro_batches
 
 
 def _of_source(name, words):
@@ -210,7 +211,7 @@ class ModelSurface(keras.Model):
         if self._input_specs is None:
             self._input_specs = keras.tree.map_structure(symbol_of_any_batch, inputs)
         if not self.pipe.built:
-            self.pipe.build_from_specs(keras.tree.map_structure(spec_of, self._input_specs))
+            self.pipe.build_from_specs(micro_batches.specs_of_tensors(self._input_specs))
         self.pipe.place_new_weights()
         self.built = True
 
@@ -221,8 +222,3 @@ def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
         return None
     return keras.KerasTensor(
         (None, *tensor.shape[1:]) if len(tensor.shape) else (), keras.backend.standardize_dtype(tensor.dtype))
-
-
-def spec_of(symbol: keras.KerasTensor | None) -> tf.TensorSpec | None:
-    """Return a symbolic tensor's spec without its name, so that like tensors have equal specs."""
-    return None if symbol is None else tf.TensorSpec(symbol.shape, symbol.dtype)

@@ -17,7 +17,7 @@ from lingpipe.models import compiled_loss, model_surface
 from lingpipe.optimizers import device_placement, optimizer_parts, training_optimizer
 from lingpipe.pipeline import validation
 from lingpipe.private_api import keras_backend
-from lingpipe.stages import losses
+from lingpipe.stages import losses, micro_batches
 
 _STEPS = ('train_step', 'test_step', 'predict_step', 'compute_loss', 'compute_metrics', 'metrics',
           'get_metrics_result', 'reset_metrics',
@@ -263,7 +263,7 @@ class PipelineModel(model_surface.ModelSurface):
         if self._compile_loss is None:
             return compiled_loss.no_loss
         given = keras.tree.map_structure(model_surface.symbol_of_any_batch, (y, sample_weight))
-        key = repr((structure, keras.tree.map_structure(model_surface.spec_of, given)))  # a kind may depend on ranks
+        key = repr((structure, micro_batches.specs_of_tensors(given)))  # the kind of a loss may depend on the ranks
         if key not in self._kept.losses:
             symbols = (given[0], self._symbolic_outputs(x), given[1])
             with base_layer.outside_of_scopes():
