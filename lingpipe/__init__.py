@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Any:
 
 @wrapt.when_imported('keras')
 def _register_saved_classes(keras=None):
-    """Register pipelines with `keras.saving.load_model`, unless a module of LingPipe is importing Keras."""
+    """Register pipelines with `keras.saving.load_model`. Do nothing while a module of LingPipe is being imported."""
     del keras
     ours = [module for name, module in sys.modules.items() if name.startswith('lingpipe.')]
     if not any(getattr(module.__spec__, '_initializing', False) for module in ours):

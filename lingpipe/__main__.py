@@ -1,4 +1,4 @@
-"""The command `lingpipe`; if `lingpipe` is not on the search path, `python -m lingpipe` runs it too."""
+"""The command `lingpipe`. If the search path lacks it, use `python -m lingpipe`."""
 
 import os
 import signal

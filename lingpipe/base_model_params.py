@@ -1,4 +1,4 @@
-"""SingleTaskModelParams, the class in which a user defines the datasets and the task of one experiment."""
+"""SingleTaskModelParams, the class with which a user defines an experiment."""
 
 
 from lingpipe import hyperparams, wording
@@ -9,7 +9,7 @@ _DATASETS = ('Train', 'Dev', 'Test')
 class SingleTaskModelParams:
     """One experiment. A subclass defines `Train()` and `Task()`, and optionally `Dev()` and `Test()`.
 
-    A variant of an experiment is a subclass of it that overrides class constants or methods:
+    To make a variant, subclass the experiment, and override class constants or methods:
 
         @model_registry.RegisterSingleTaskModel
         class LeNet5(base_model_params.SingleTaskModelParams):
@@ -31,7 +31,7 @@ class SingleTaskModelParams:
         raise self._MissingError('Train', 'the Params of the input to train on')
 
     def Dev(self) -> hyperparams.Params:
-        """Return the Params of the input to evaluate on while the model is being developed."""
+        """Return the Params of the input for evaluation during development."""
         raise self._MissingError('Dev', 'the Params of an input')
 
     def Test(self) -> hyperparams.Params:
@@ -39,7 +39,7 @@ class SingleTaskModelParams:
         raise self._MissingError('Test', 'the Params of an input')
 
     def Task(self) -> hyperparams.Params:
-        """Return the Params of the task: the model with its loss and metrics, and `train` and `eval` Params inside."""
+        """Return the Params of the task: model, loss and metrics. The fields `train` and `eval` are required."""
         raise self._MissingError('Task', "the Params of a task, such as a classifier's")
 
     def _MissingError(self, method, result):
@@ -74,7 +74,7 @@ class SingleTaskModelParams:
         return model
 
     def GetDatasetNames(self) -> list[str]:
-        """Return which of 'Train', 'Dev' and 'Test' this experiment defines; `Test = None` removes an inherited one."""
+        """Return which of 'Train', 'Dev', 'Test' are defined. `Test = None` removes an inherited `Test()`."""
         return [name for name in _DATASETS
                 if getattr(type(self), name) not in (None, getattr(SingleTaskModelParams, name))]
 
@@ -83,7 +83,7 @@ class SingleTaskModelParams:
 
         Raises:
             LookupError: there is no dataset of that name.
-            NotImplementedError: this experiment does not define it.
+            NotImplementedError: this experiment does not define that dataset.
         """
         if name not in _DATASETS:
             nearest = wording.did_you_mean(str(name), _DATASETS)

@@ -1,4 +1,4 @@
-"""Keras callbacks for `PipelineModel.fit`: a step's trace and a page about the run, as `lingpipe` writes them."""
+"""Keras callbacks for `PipelineModel.fit`: `Trace` measures steps, and `Report` writes a page about the run."""
 
 import datetime
 import os
@@ -20,10 +20,10 @@ _VALIDATION, _MEMORY = 'val_', 'Memory of each device'
 
 
 class Trace(keras.callbacks.Callback):
-    """Measures some steps before training begins; prints where their time went, and writes a timeline to a folder.
+    """Measures some steps before training begins. Prints where the time went, and writes a timeline.
 
     Args:
-        folder: where timeline.png and trace.json are written; ui.perfetto.dev shows trace.json.
+        folder: folder for timeline.png and trace.json. ui.perfetto.dev shows trace.json.
         x: nest of tensors `[batch, ...]`, one batch.
         y: nest of tensors `[batch, ...]`, its targets.
         sample_weight: tensor `[batch, ...]`, or None.
@@ -34,7 +34,7 @@ class Trace(keras.callbacks.Callback):
         self._folder, self._batch, self._num_steps = folder, (x, y, sample_weight), num_steps
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Trace the model without changing it; refuse, before the first step, a model that cannot be traced."""
+        """Trace the model without changing it. Raise TypeError or ValueError if that is impossible."""
         traced = trace.trace(self.model, *self._batch, num_steps=self._num_steps)
         traced.write(self._folder)
         print(traced, flush=True)
@@ -44,8 +44,8 @@ class Report(keras.callbacks.Callback):
     """Writes one page of HTML about a call of `fit`: curves, partitions, memory, the timeline of a step, versions.
 
     Args:
-        path: path of the page, which is replaced.
-        x: nest of tensors `[batch, ...]`, one batch, for the timeline and the memory; None: the page has neither.
+        path: file of the page. An existing file is replaced.
+        x: nest of tensors `[batch, ...]`, one batch for the timeline and the memory. If None, the page has neither.
         y: nest of tensors `[batch, ...]`, its targets.
         sample_weight: tensor `[batch, ...]`, or None.
     """
@@ -55,7 +55,7 @@ class Report(keras.callbacks.Callback):
         self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Make the page's folder; before any epoch, raise an error for a model or batch that no page can show."""
+        """Make the page's folder. Raise TypeError or ValueError for an unsuitable model or missing targets."""
         trace.require_compiled(self.model)
         if self._batch is not None:
             trace.require_targets(self.model, self._batch[1])
@@ -106,7 +106,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(measure)
 
     def _of_batch(self, parts):
-        """Return the parts of a section that needs a batch; if there is no batch or an error occurs, return a note."""
+        """Return the parts of a section that needs a batch. Without a batch, or after an error, return a note."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

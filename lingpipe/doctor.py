@@ -1,7 +1,7 @@
-"""What this machine has, what LingPipe would use of it, and what is wrong: `lingpipe doctor`.
+"""The command `lingpipe doctor`: what this machine has, what LingPipe would use, and what is wrong.
 
-A child process imports TensorFlow, since importing a build that does not suit the machine can hang or abort. The exit
-code is 0 if nothing is wrong, else 1.
+A child process imports TensorFlow, because importing a wrong build may hang or abort. The exit code is 0 if nothing
+is wrong, else 1.
 """
 
 import glob
@@ -37,7 +37,7 @@ class Machine(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the report; return the exit code."""
+    """Print the report, and return the exit code."""
     if arguments == ['--answer']:
         print(_ANSWER + json.dumps(_asked()))
         return 0
@@ -49,12 +49,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def examine() -> Machine:
-    """Look at this machine."""
+    """Return the findings about this machine."""
     return Machine(host_processor.installed(_PACKAGES), os.path.exists(_NVIDIA_DRIVER), _tpu_files(), _ask_tensorflow())
 
 
 def report(machine: Machine) -> str:
-    """Return the table of the findings, then what LingPipe would use, then a sentence for each problem."""
+    """Return the report: a table of the findings, what LingPipe would use, and the problems."""
     said = machine.tensorflow
     memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
     found = wording.table(['what', 'found'], [
@@ -79,7 +79,7 @@ def _would_use(said: dict[str, Any]) -> str:
 
 
 def problems(machine: Machine) -> list[str]:
-    """Return a sentence for each thing that is wrong, with what to do; an empty list if nothing is."""
+    """Return a list with a sentence for each problem and its remedy; [] if nothing is wrong."""
     return [*machine.tensorflow['problems'], *_problems_of_packages(machine), *_problems_of_accelerators(machine)]
 
 
@@ -115,7 +115,7 @@ def _tpu_files() -> list[str]:
 
 
 def _ask_tensorflow() -> dict[str, Any]:
-    """Import TensorFlow in a child process; return what the child reports."""
+    """Import TensorFlow in a child process, and return what the child reports."""
     backend = os.environ.get('KERAS_BACKEND', 'tensorflow')
     if backend != 'tensorflow':
         return {'problems': [f'KERAS_BACKEND={backend} is set, but LingPipe needs tensorflow. Unset it.']}
@@ -134,7 +134,7 @@ def _ask_tensorflow() -> dict[str, Any]:
 
 
 def _asked() -> dict[str, Any]:
-    """Return what TensorFlow reports about itself and its devices; call this in the child process."""
+    """Return what TensorFlow reports about itself and its devices. Call this only in the child process."""
     import keras
     import tensorflow as tf
 

@@ -1,7 +1,7 @@
-"""Pictures by matplotlib: blocks on rows, such as the actions of devices, and curves over steps.
+"""Pictures by matplotlib: timelines of blocks on rows, and curves over steps.
 
-No figure passes through pyplot, which would keep it and could open a window. Importing this module takes a while, so
-only modules that draw import it.
+pyplot is not used, because it retains figures and may open a window. Importing this module is slow, so only modules
+that draw import it.
 """
 
 import io
@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A panel: named rows and their blocks; later blocks cover earlier ones."""
+    """A panel of named rows with blocks. Later blocks cover earlier ones."""
 
     title: str
     names: list[str]
@@ -48,7 +48,7 @@ def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: st
 
     Args:
         legend: for each kind of block its name and its colour.
-        limit: where to draw a line across all rows, in `unit`; None: nowhere.
+        limit: position of a line across all rows, in `unit`; None: no line.
     """
     heights = [min(_ROW * len(panel.names), _MOST_HEIGHT) for panel in panels]
     figure = Figure((_WIDTH, sum(heights) + _AROUND * (len(panels) + 0.5)), layout='constrained')
@@ -87,7 +87,7 @@ def _draw_rows(axis, panel, legend, extent):
 
 @matplotlib.rc_context(_STYLE)
 def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str = 'step') -> Figure:
-    """Draw curves over steps; a curve has a gap where a value is not finite.
+    """Draw curves over steps. A value that is not finite leaves a gap.
 
     Args:
         series: dictionary from the name of a curve to its pairs (step, value).
@@ -104,12 +104,12 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file; a figure of `rows` is 1,210 pixels wide."""
+    """Return a figure as a PNG file. A figure of `rows` is 1,210 pixels wide."""
     return _saved(figure, 'png')
 
 
 def svg(figure: Figure) -> bytes:
-    """Return a figure as the bytes of an SVG file, in which text stays text; equal figures give equal bytes."""
+    """Return a figure as an SVG file, in which text stays text. Equal figures give equal bytes."""
     return _saved(figure, 'svg', metadata={'Date': None})
 
 

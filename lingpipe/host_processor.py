@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def name() -> str:
-    """Return the name of the processor, as Linux says it."""
+    """Return the model name of the processor."""
     found = None
     with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
         found = re.search(r'^model name\s*: (.*)', file.read(), re.MULTILINE)
@@ -22,7 +22,7 @@ def num_cores() -> int:
 
 
 def installed(packages: Sequence[str]) -> dict[str, str]:
-    """Return {name: version} of some packages; those that are not installed are left out."""
+    """Return {name: version} for the packages that are installed."""
     found = {}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

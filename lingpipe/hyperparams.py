@@ -1,11 +1,11 @@
-"""Params: named, described and nested hyperparameters, from which every layer, task, input and experiment is built.
+"""Params: the nested hyperparameters of layers, tasks, inputs and experiments.
 
-A class describes its fields in a classmethod `Params()`; a user sets them, and `Instantiate()` makes the object:
+A class defines its fields in a classmethod `Params()`. A user sets fields, and `Instantiate()` makes the object:
 
     p = Dense.Params().Set(units=10, activation='relu')
     layer = p.Instantiate()
 
-The interface is that of Lingvo's hyperparams; this file imports neither TensorFlow nor Keras.
+The interface follows Lingvo's hyperparams. This file imports neither TensorFlow nor Keras.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _SEE_ALL = 'print(params)'
 
 
 def CopyFieldsTo(from_p: 'Params', to_p: 'Params', ignore_unknown_keys: bool = False) -> 'Params':
-    """Copy the fields of `from_p` except `cls` to `to_p`, which keeps its own class; return `to_p`.
+    """Copy all fields except `cls` from `from_p` to `to_p`, and return `to_p`.
 
     Args:
         ignore_unknown_keys: whether fields that `to_p` lacks are skipped.
@@ -43,7 +43,7 @@ class _Param:
 
 
 class Params:
-    """A set of named fields, read and written as attributes; a field's value may itself be Params.
+    """A set of named fields, read and written as attributes. A value may itself be Params.
 
     Methods that take a name also take a path: `train.max_steps`, `body.layers[3].units`, `towers['left'].units`.
     """
@@ -61,7 +61,7 @@ class Params:
 
         Raises:
             AttributeError: the field exists already.
-            ValueError: `name` has other characters.
+            ValueError: `name` has other characters, or is an attribute of Params, such as `_params`.
         """
         self._CheckMutable()
         if not isinstance(name, str) or not self._IsLegalName(name):
@@ -113,7 +113,7 @@ class Params:
         return copied
 
     def Copy(self) -> Self:
-        """Return a deep copy, frozen if these Params are; classes, functions, modules and tensors are not copied."""
+        """Return a deep copy, frozen if these Params are. Classes, functions, modules and tensors are not copied."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied.__dict__['_params'] = {}
@@ -122,7 +122,7 @@ class Params:
         return copied
 
     def Freeze(self) -> None:
-        """Make these Params immutable: later changes raise TypeError; Params inside them are not frozen."""
+        """Make these Params immutable, but not the Params inside. Later changes raise TypeError."""
         self.__dict__['_immutable'] = True
 
     def IsImmutable(self) -> bool:
@@ -134,7 +134,7 @@ class Params:
             raise TypeError('This Params instance is immutable; change a Copy() made before Freeze().')
 
     def Set(self, **kwargs: Any) -> Self:
-        """Set fields, and return self; `Set(**{'train.max_steps': 5})` sets a field of nested Params.
+        """Set fields, and return self. `Set(**{'train.max_steps': 5})` sets a field of nested Params.
 
         Raises:
             AttributeError: there is no such field.
@@ -174,7 +174,7 @@ class Params:
         return sorted(self._params)
 
     def ToText(self) -> str:
-        """Return the fields as text that FromText reads: one line `path : value` per field, sorted.
+        """Return all fields as a text for FromText: sorted lines `path : value`.
 
         A value is written as in Python, and None as `NoneType`. A class or function becomes `type/module/Name`, and a
         `tf.DType` becomes its name. A value of any other class, such as a lock, becomes the name of its type; FromText
@@ -183,7 +183,7 @@ class Params:
         return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
-        """Return {path: text of the value} and {path: type} of all fields; the types include containers of Params."""
+        """Return {path: text of the value} and {path: type}. Only the types include containers of Params."""
         texts, kinds = {}, {}
         for path, value in param_tree.walk(self):
             if not param_tree.holds_params(value):
@@ -194,7 +194,7 @@ class Params:
         return texts, kinds
 
     def FromText(self, text: str) -> Self:
-        """Set the fields that a text from ToText names, and return self; other fields do not change.
+        """Set the fields that a text from ToText names, and return self. Other fields do not change.
 
         A value is read as the current type of the field, and a list of Params is changed element by element. A line
         `x.cls : type/module/Name` with another class replaces `x` by the Params of that class.
@@ -215,7 +215,7 @@ class Params:
         return '\n\n'.join(map(text_lines.join, self._Texts()))
 
     def FromTextWithTypes(self, text: str) -> Self:
-        """Set the fields from the text of ToTextWithTypes, whatever their current types; return self."""
+        """Set fields from the text of ToTextWithTypes, and return self. Current types do not matter."""
         fields, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not fields:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
@@ -225,7 +225,7 @@ class Params:
 
 
 class InstantiableParams(Params):
-    """Params that can instantiate the class that they are for."""
+    """Params that can instantiate their class `cls`."""
 
     def __init__(self, cls: type | None = None) -> None:
         super().__init__()
@@ -246,14 +246,14 @@ class InstantiableParams(Params):
 
 
 def ApplyOverrides(params: Params, text: str) -> Params:
-    """Set fields from a command-line text such as `'train.max_steps=100; body.num_partitions=4'`; return `params`.
+    """Set fields from a text such as `'train.max_steps=100; body.num_partitions=4'`, and return `params`.
 
-    The format is that of FromText (`;` ends an entry as a newline does, and `=` may replace `:`), but an unknown word
-    is read as a string.
+    The text has FromText's format: `;` ends an entry as a newline does, and `=` may replace `:`. But an unknown word is
+    read as a string.
 
     Raises:
         AttributeError: there is no such field or element.
-        ValueError: an entry is not `path = value`, or the value does not have the type of the field's current value.
+        ValueError: an entry is not `path = value`, or the value does not have the field's current type.
     """
     params._CheckMutable()
     text_lines.read(params, text_lines.split(text), {}, words_are_strings=True)

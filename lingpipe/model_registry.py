@@ -1,6 +1,6 @@
-"""The registry of experiments: from a name such as `params.amoebanet.AmoebaNetD` to its class and Params.
+"""The registry of experiments, by names such as `params.amoebanet.AmoebaNetD`.
 
-A class registers itself when its module is imported, which happens when the class is first requested by name:
+A decorator registers a class when its module is imported. The first request for the name imports the module:
 
     @model_registry.RegisterSingleTaskModel
     class AmoebaNetD(base_model_params.SingleTaskModelParams):
@@ -29,7 +29,7 @@ class Listing(NamedTuple):
 
 
 def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
-    """Register a SingleTaskModelParams under its module and name; a class decorator.
+    """Register an experiment class under its module and name. Use this as a class decorator.
 
     Raises:
         TypeError: `cls` is not a subclass of SingleTaskModelParams.
@@ -41,7 +41,7 @@ def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
 
 
 def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
-    """Return the experiment of a name; the current folder is searched as well as the installed packages.
+    """Return the experiment class of a name. The current folder is searched too.
 
     Args:
         name: `module.Class`, or `module` for that module's `DEFAULT` or its only experiment.
@@ -68,7 +68,7 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
 
 
 def _import_longest_prefix(name):
-    """Import the longest prefix of a dotted name that is a module; return (module or None, rest of the name)."""
+    """Import the longest prefix of `name` that is a module. Return (module or None, rest of the name)."""
     if os.getcwd() not in sys.path and '' not in sys.path:
         sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
@@ -89,9 +89,9 @@ def _import_longest_prefix(name):
 
 
 def _join_models_packages(package):
-    """Join the user's `params` folder and LingPipe's own into one package, the user's first.
+    """Join the user's folder `params` and LingPipe's into one package. The user's folder comes first.
 
-    Python alone would take only one of them: the one with an `__init__.py`, or the first one.
+    Python alone would use only one folder: the folder with an `__init__.py`, or else the first.
     """
     own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
     package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
@@ -125,7 +125,7 @@ def _unknown_error(name):
 
 
 def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
-    """Return the Params of an experiment and of its dataset 'Train', 'Dev' or 'Test'; `name` is as for GetClass.
+    """Return the Params of experiment `name` (see GetClass) and of its dataset 'Train', 'Dev' or 'Test'.
 
     Returns:
         Params with the fields `task`, `train`, `eval` and `input`.
@@ -141,7 +141,7 @@ def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
 
 
 def ListModels() -> Listing:
-    """Import every module of the `params` package and return the Listing of all experiments.
+    """Import all modules of the package `params`, and list all experiments.
 
     A module that cannot be imported is listed with its error; the others are still imported.
     """

@@ -1,4 +1,4 @@
-"""Every change to what TensorFlow, Keras or Python does: its reason, and what would make it unnecessary."""
+"""Every change to TensorFlow, Keras or Python. Docstrings say why, and what would make a change unnecessary."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ _context_of_tensorflow = function_context.make_function_context
 
 @contextlib.contextmanager
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
-    """Call `check(results, arguments)` for each `tf.custom_gradient` function that is traced in the `with` block.
+    """Call `check(results, arguments)` for each `tf.custom_gradient` function traced in the `with` block.
 
     Stages run on tensors instead of variables. If a custom-gradient function captures tensors, they get no gradients,
     so `check` should refuse it. Unnecessary once `tf.custom_gradient` raises for captured differentiable tensors;
@@ -46,7 +46,7 @@ def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[N
 
 @contextlib.contextmanager
 def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: Callable) -> Iterator[None]:
-    """Call `record(norm, inputs, mask, mean, variance)` for the moments that batch norms compute in the `with` block.
+    """Call `record(norm, inputs, mask, mean, variance)` for the moments that `norms` compute in the `with` block.
 
     Moving averages change once per batch, by the moments of all micro-batches. Unnecessary once a
     `keras.layers.BatchNormalization` returns its moments; Keras 3.15 has a private method for them.
@@ -69,7 +69,7 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 
 def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
-    """Return `function()`, called from a frame so large that CPython also allocates room for inner frames.
+    """Return `function()`, called after CPython has allocated room for inner frames.
 
     CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for every call that does not fit in a piece,
     80,000 times while an AmoebaNet is traced. Unnecessary once CPython keeps a piece that is free; 3.11 does not.
@@ -83,7 +83,7 @@ call_with_room_for_frames.__code__ = call_with_room_for_frames.__code__.replace(
 
 @contextlib.contextmanager
 def telling_what_failed_first() -> Iterator[None]:
-    """Add to a `CancelledError` in the `with` block a note that says where to find the cause.
+    """Add a note to a `CancelledError` in the `with` block: where to find its cause.
 
     If one device fails, TensorFlow 2.21 often reports only the operations that it then cancelled on other devices.
     Unnecessary once it reports the first error.
@@ -116,11 +116,11 @@ def creating_outside_functions() -> Iterator[None]:
 
 
 def forget_traces() -> None:
-    """Make every `tf.function` of this process trace again when it is called next, because variables have moved.
+    """Make every `tf.function` of this process trace again at its next call. Call this when variables move.
 
-    A trace reads each variable at its old place, and TensorFlow finds traces by argument types and a context. So here
-    the context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once
-    TensorFlow moves variables, and its context includes Keras's scopes.
+    A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context. So here the
+    context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once TensorFlow
+    moves variables, and its context includes Keras's scopes.
     """
     function_context.make_function_context = functools.partial(_context, object())
 
@@ -136,7 +136,7 @@ function_context.make_function_context = functools.partial(_context, None)
 
 
 def never_destroyed(coordinator: Any) -> Any:
-    """Keep Python from destroying a `tf.distribute.coordinator.ClusterCoordinator` at exit, and return it.
+    """Keep Python from destroying a `ClusterCoordinator` at exit, and return the coordinator.
 
     Its destructor waits until every lost worker is back. Unnecessary once a coordinator can be closed without waiting.
     """

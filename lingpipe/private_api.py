@@ -1,4 +1,4 @@
-"""Every private module of TensorFlow and Keras that LingPipe uses, and why; only this file imports private modules.
+"""Every private module of TensorFlow and Keras that LingPipe uses. Only this file imports private modules.
 
 `tests/test_private_names.py` checks that these names, and the private attributes that LingPipe reads, exist in the
 installed versions.
@@ -18,7 +18,7 @@ from keras.src.backend.common import global_state, masking, stateless_scope
 # tensorflow_optimizer, base_optimizer: the methods of a Keras optimizer that run its arithmetic where the weights are.
 from keras.src.backend.tensorflow import optimizer as tensorflow_optimizer
 
-# keras_losses: distinguishing stock losses, which are known to be means over examples, from those of users.
+# keras_losses: distinguishing stock losses, which are known to be means over examples, from users' losses.
 from keras.src.losses import losses as keras_losses
 
 # Functional: distinguishing models that are a graph of layers from others.
@@ -45,7 +45,7 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 from tensorflow.python.distribute import values as distributed_values
 
 # eager_context: changing the workers of a cluster that this process is connected to, and sending them an error; not
-# optimising the graph of a step, unlike those of the user's other functions.
+# optimising the graph of a step, while the user's other functions are optimised.
 from tensorflow.python.eager import context as eager_context
 
 # record: refusing gradients beyond first order, also by gradient tapes.
@@ -62,8 +62,8 @@ from tensorflow.python.saved_model import save_context
 
 
 def keras_hub_presets() -> Any:
-    """Return KerasHub's module of presets, which reads weights into a model whose variables already are on devices.
+    """Return KerasHub's module of presets. It reads weights into a model that is already on devices.
 
-    It is imported only if a KerasHub model is used, so KerasHub need not be installed.
+    The import happens only if a KerasHub model is used, so KerasHub need not be installed.
     """
     return importlib.import_module('keras_hub.src.utils.preset_utils')

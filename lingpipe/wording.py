@@ -9,7 +9,7 @@ _NUM_SHOWN = 5
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Format rows as columns: text aligned left; numbers aligned right, with thousands separators."""
+    """Format rows as a table. Text is aligned left, and numbers right, with thousands separators."""
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
     right = _is_right(header, rows)
@@ -34,7 +34,7 @@ def _line(cells, widths, right):
 
 
 def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Return the end of an error sentence that offers the names that were probably meant, or lists the existing ones.
+    """Return the end of an error message. It suggests names similar to `name`, or else lists `names`.
 
     Args:
         prefix: text to show before each of `names`.
@@ -52,7 +52,7 @@ def close(name: str, names: Collection[str]) -> list[str]:
 
 
 def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Return words that list all names if there are at most five, else the five nearest; see `did_you_mean`."""
+    """Return a text with all names, or with the five nearest if there are more. See `did_you_mean`."""
     names = sorted({prefix + each for each in names})
     if len(names) <= _NUM_SHOWN:
         return f'there are: {", ".join(names)}' if names else 'there are none'

@@ -1,4 +1,4 @@
-"""Contact between processes: checks of this process's port, checks of its peers, and messages to them.
+"""Contact between processes: checks of ports and of peers, and messages.
 
 TensorFlow itself would wait forever for a missing process without naming it, and would ignore signals. Messages go
 through queues on the servers::
@@ -42,10 +42,10 @@ def is_open(address: str) -> bool:
 
 
 def listening(config: cluster_config.ClusterConfig) -> socket.socket:
-    """Return a socket that listens at the port of this process, on all networks; warn if the port is taken.
+    """Return a socket that listens at this process's port on all networks. Wait while the port is taken.
 
     Raises:
-        RuntimeError: the port stays taken.
+        RuntimeError: the port stays taken for `SECONDS_TO_WAIT`, or the system refuses the port.
     """
     _, port = cluster_config.host_and_port(config.address)
     dualstack: dict[str, Any] = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
@@ -65,7 +65,7 @@ def listening(config: cluster_config.ClusterConfig) -> socket.socket:
 
 
 def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
-    """Return an error message: the system's reason why a server cannot listen, and what to do."""
+    """Return the error message for a server that cannot listen, with the system's `reason`."""
     _, port = cluster_config.host_and_port(config.address)
     return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
             f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '
@@ -73,7 +73,7 @@ def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS_TO_ANSWER) -> list[str]:
-    """Ask all peers at once whether they compute; return the names of silent ones, such as 'worker:1'."""
+    """Return the names, such as 'worker:1', of peers that compute nothing within `seconds`."""
     others = config.others()
     answering: set[str] = set()
     threads = [threading.Thread(target=_ask, args=(config, name, seconds, answering), daemon=True) for name in others]
@@ -108,12 +108,12 @@ def silence_in_words(config: cluster_config.ClusterConfig) -> str:
 
 def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
-    """Wait at most `SECONDS_TO_WAIT` until enough workers answer; return the names of workers that do not answer.
+    """Wait until enough workers answer. Return the names of workers that do not answer.
 
     `is_enough` is a function of these names and the seconds waited so far.
 
     Raises:
-        ConnectionError: workers cannot be reached.
+        ConnectionError: too few workers answer within `SECONDS_TO_WAIT`.
     """
     begin, missing = time.monotonic(), find_missing()
     with waits.Wait('the workers', 0, details=lambda: f'No answer came from {config.in_words(missing)}.'):
@@ -129,14 +129,14 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return the `Wait` for TensorFlow to connect to the peers; its limit is `SECONDS_TO_WAIT` by default."""
+    """Return the `Wait` for TensorFlow to connect to the peers. The default limit is `SECONDS_TO_WAIT`."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tell all workers and servers to end with an exit code; wait at most 5 seconds, as some may no longer listen."""
+    """Tell all workers and servers to end with an exit code. Wait at most 5 seconds: some may no longer listen."""
     threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
@@ -144,9 +144,9 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 
 
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
-    """When a server of `job` asks the chief to stop, call `heard` with the server's name, in another thread.
+    """Call `heard` when a server of `job` asks the chief to stop.
 
-    `heard` replaces the function of an earlier call.
+    `heard` receives the server's name, in another thread, and replaces the function of an earlier call.
     """
     for name in config.tasks(job):
         address = config.address_of(name)
@@ -158,12 +158,12 @@ def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str]
 
 
 def wait_for_end(config: cluster_config.ClusterConfig, target: str) -> int:
-    """Wait until the chief tells the server `target` of this process to end; return the exit code."""
+    """Wait until the chief tells this process, at its server `target`, to end. Return the exit code."""
     return _receive(_ENDED, config.task, target)
 
 
 def ask_to_stop(config: cluster_config.ClusterConfig, target: str) -> bool:
-    """Use the server `target` of this process to ask the chief to stop; return whether a chief listens."""
+    """Ask the chief to stop, through this process's server `target`. Return whether a chief listens."""
     with _session(_STOP, config.task, target) as (session, queue):
         session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
@@ -204,7 +204,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Open a session at one server, and the queue named `word` there; eager queues cannot be shared."""
+    """Open a session at one server, because eager queues cannot be shared, and the queue named `word` there."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):

@@ -1,4 +1,4 @@
-"""The processes of a cluster, and which of them is this process, parsed from TF_CONFIG or a file.
+"""The processes of a cluster, parsed from TF_CONFIG or a file.
 
     {"cluster": {"chief": ["10.0.0.2:2222"], "worker": ["10.0.0.3:2222", "10.0.0.4:2222"]},
      "task": {"type": "worker", "index": 0}}
@@ -25,7 +25,7 @@ _TASK = re.compile(r'(\w+):([0-9]{1,6})', re.ASCII)
 
 
 class ClusterConfig(NamedTuple):
-    """The processes of a cluster, and which of them this one is."""
+    """The processes of a cluster, and the name of this process."""
 
     jobs: dict[str, list[str]]  # {'chief' | 'worker' | 'ps': list of 'host:port'}, only existing jobs
     task_type: str  # the job of this process
@@ -56,7 +56,7 @@ class ClusterConfig(NamedTuple):
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[str]:
-        """Return the names, such as 'worker:1', of all processes of some jobs, except those in `left_out`."""
+        """Return the names, such as 'worker:1', of the processes of some jobs. Processes in `left_out` are excluded."""
         names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
         return [name for name in names if name not in self.left_out]
 
@@ -80,13 +80,13 @@ class ClusterConfig(NamedTuple):
 
 def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = os.environ, task: str | None = None,
          mode: str | None = None) -> ClusterConfig:
-    """Read a cluster from a file or from TF_CONFIG; no text in them is run as code.
+    """Read a cluster from a file or from TF_CONFIG. No text in either is run as code.
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        task: name of this process, such as 'worker:1'; None: the name in the file, else the name in TF_CONFIG; a file
+        task: name of this process, such as 'worker:1'; None: the name in the file, else the name in TF_CONFIG. A file
             without a name suits all machines.
-        mode: one of MODES; the cluster must have exactly this mode's jobs (multi_worker takes a chief as worker 0).
+        mode: one of MODES: the cluster must have exactly this mode's jobs. In multi_worker, a chief becomes worker 0.
             None: any jobs.
 
     Raises:
@@ -109,7 +109,7 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return the host and the port of 'host:port'; IPv6 hosts lose their brackets, as sockets require."""
+    """Return the host and the port of 'host:port'. IPv6 hosts lose their brackets, as sockets require."""
     host, _, port = address.rpartition(':')
     return host.strip('[]'), int(port)
 
@@ -120,7 +120,7 @@ def device_of(name: str) -> str:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return a list of loopback addresses with free ports, reserved together, so that no two are the same."""
+    """Return loopback addresses with free ports. No two are the same, because all are reserved together."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
         return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
@@ -169,7 +169,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Return a description of the setting that names this process, and the name, such as 'worker:1'."""
+    """Return the setting that names this process, and the name, such as 'worker:1'."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():

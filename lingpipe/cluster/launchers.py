@@ -1,6 +1,6 @@
-"""The cluster that Slurm or a TPU slice has started; other launchers, such as Kubeflow, set TF_CONFIG.
+"""The cluster that Slurm or a TPU slice has started. Other launchers, such as Kubeflow, set TF_CONFIG.
 
-The processes are numbered by their launcher. Their jobs follow from --cluster and --ps::
+The launcher numbers the processes. Their jobs follow from --cluster and --ps::
 
     number of the process    0          1           2           3
     pipeline                 chief      worker:0    worker:1    worker:2
@@ -35,7 +35,7 @@ _SECONDS = 60
 
 
 class Launched(NamedTuple):
-    """The name of a launcher, the 'host:port' of each process that it has started, and the number of this process."""
+    """A launcher's name, the 'host:port' of each process that it has started, and this process's number."""
 
     launcher: str
     addresses: list[str]
@@ -48,7 +48,7 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
 
     Args:
         cluster_spec: 'auto' (TF_CONFIG, else what the launcher says), or the path of a file in the form of TF_CONFIG.
-        num_parameter_servers: how many of the processes are parameter servers, for a launcher that does not report it.
+        num_parameter_servers: number of parameter servers, which launchers do not report.
 
     Raises:
         ValueError: the cluster is missing or wrong.
@@ -103,7 +103,7 @@ def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> d
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
-    """Return the tasks of this process's Slurm job step, from the variables that srun(1) sets; None without Slurm."""
+    """Return the tasks of this process's Slurm job step, from srun(1)'s variables. Return None without Slurm."""
     if not environment.get('SLURM_JOB_ID'):
         return None
     job = environment['SLURM_JOB_ID']
@@ -121,7 +121,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
 
 
 def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
-    """Return the host of each task; tasks must have Slurm's block distribution."""
+    """Return the host of each task. Tasks must have Slurm's block distribution."""
     sizes = re.findall(r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE'])  # such as 2(x3),1
     counts = [int(size) for size, times in sizes for _ in range(int(times or 1))]
     nodes = [node for node, count in enumerate(counts) for _ in range(count)]
@@ -142,7 +142,7 @@ def _of_tpu_slice(environment):
 
 def read_slice(task: str | None = None,
                environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
-    """Return which process of a slice this one is: the chief on host 0, worker:1 on host 1, and so on.
+    """Return the cluster of a TPU slice. This process is the chief on host 0, worker:1 on host 1, and so on.
 
     The chief's port is 1 more than the port of worker 0. Servers connect to the chief to run Python code.
     With `task='worker:0'`, this process is the server of host 0.
@@ -168,13 +168,13 @@ def read_slice(task: str | None = None,
 
 def leave_tpu_to_server(config: cluster_config.ClusterConfig,
                         environment: MutableMapping[str, str] = os.environ) -> None:
-    """Leave the TPUs of the chief's host to the server there; call this before TensorFlow is imported."""
+    """Leave the TPUs of the chief's host to the server there. Call this before TensorFlow is imported."""
     if config.task_type == 'chief':
         environment[_LOAD_LIBRARY] = '0'
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Start the server of host 0 with the chief's command line; the server does not outlive the chief."""
+    """Start the server of host 0 with the chief's command line. The server does not outlive the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return waits.start([*command, '--task=worker:0'], env=own)
 

@@ -25,16 +25,15 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
           use_all_cores: bool = False, is_replaceable: bool = False) -> NoReturn:
     """Lend the devices of this process to the cluster until training ends or a signal arrives.
 
-    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. This process
-    meanwhile waits at most 25 seconds, or until a second signal. If `is_replaceable` is set and another worker serves,
-    the chief is not told, so training continues. This process then ends after 25 seconds, when training ends, or at a
-    second signal. The process ends by `os._exit`, because TensorFlow cannot stop a server. The exit code is what the
-    chief has sent, or else `waits.TRY_AGAIN`. Unless `use_all_cores` is set, each CPU device has one thread, as virtual
-    devices do.
+    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. But if
+    `is_replaceable` is set and another worker serves, the chief is not told, so training continues. In both cases, this
+    process ends when training ends, at a second signal, or after 25 seconds at most. The process ends by `os._exit`,
+    because TensorFlow cannot stop a server. The exit code is what the chief has sent, or else `waits.TRY_AGAIN`.
 
     Args:
         num_cpu_devices: into how many devices the CPU is split, for a share of a pipeline or for a whole pipeline.
-        use_all_cores: whether the CPU has one thread per core; this suits the host of accelerators.
+        use_all_cores: whether the CPU has one thread per core, for the host of accelerators. Otherwise each CPU device
+            has one thread, as virtual devices do.
 
     Raises:
         RuntimeError: the port stays taken.
@@ -60,7 +59,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
 
 def _after_signal(config, target, is_replaceable, events):
-    """Let training end, or continue without this process; return the next event, or None."""
+    """Let training end, or continue without this process. Return the next event, or None at a timeout."""
     others = [config.address_of(name) for name in config.tasks('worker') if name != config.task]
     if is_replaceable and any(map(answers.is_open, others)):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
@@ -79,11 +78,11 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Return the next event, or None after `seconds`; poll, because a long wait could delay a signal."""
+    """Return the next event, or None after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
-            return events.get(timeout=_SECONDS_TO_NOTICE)
+            return events.get(timeout=_SECONDS_TO_NOTICE)  # a long wait could delay a signal
     return None
 
 
@@ -105,7 +104,7 @@ def _await_end(config, target, events):
 
 
 def check_networks() -> None:
-    """Raise ValueError if other machines can reach this process; --trusted_network skips this."""
+    """Raise ValueError if other machines can reach this process. --trusted_network skips this check."""
     others = [name for _, name in socket.if_nameindex() if name not in ('lo', 'lo0')]
     if others:
         raise ValueError(

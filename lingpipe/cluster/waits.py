@@ -1,4 +1,4 @@
-"""Waits with a name and a limit: warnings say what is awaited; at the limit the process ends with a message.
+"""Waits with a name and a limit. Warnings say what is awaited. At the limit, the process ends with a message.
 
 ::
 
@@ -34,13 +34,13 @@ _libc = ctypes.CDLL(None)
 
 
 def _paused_seconds(since: float, planned: float) -> float:
-    """Return for how long this process was stopped, as by Ctrl-Z, during a sleep; limits exclude that time."""
+    """Return how long this process was stopped, as by Ctrl-Z, during a sleep. Limits exclude that time."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
 
 def end_process(sentence: str) -> NoReturn:
-    """Print a sentence and end this process at once, so that it can be started again."""
+    """Print a sentence, and end this process at once with `TRY_AGAIN`."""
     print(f'Error: {sentence}', file=sys.stderr, flush=True)
     os._exit(TRY_AGAIN)
 
@@ -82,7 +82,7 @@ class Wait:
         self._thread.join()
 
     def seconds_so_far(self) -> float:
-        """Return how long the current wait has lasted, as far as is known; 0 if nothing waits."""
+        """Return the seconds that the current wait has lasted, or 0 if nothing waits."""
         since = self._since
         return 0. if since is None else time.monotonic() - since
 
@@ -129,17 +129,17 @@ class Wait:
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Return the `Wait` for a checkpoint to be 'written' or 'read' (`verb`); see `Wait` for the other arguments."""
+    """Return the `Wait` for a checkpoint. `verb` is 'written' or 'read'; see `Wait` for the other arguments."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
-    """Return the `Wait` for a checkpoint's file system; `seconds` is `train.checkpoint_timeout_seconds`."""
+    """Return the `Wait` for a checkpoint's file system. `seconds` is `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a program in its own process group, so that Ctrl+C reaches only the parent, which ends the child.
+    """Start a program in its own process group. So Ctrl+C reaches only the parent, which ends the child.
 
     Call this from the main thread, because Linux kills the child when the starting thread ends.
     """

@@ -1,4 +1,4 @@
-"""What a process of a cluster does, depending on --cluster and on the job of the process.
+"""The work of each job of a cluster, for each --cluster.
 
                         chief            worker         ps
     pipeline            trains           serves
@@ -28,7 +28,7 @@ _SECONDS_TO_END = 10
 
 
 def run(command: 'modes.Command') -> int:
-    """Train in a cluster, or serve one in which another process trains; return the exit code."""
+    """Train in a cluster, or serve its chief. Return the exit code."""
     if command.given.cluster == cluster_config.MULTI_WORKER:
         return _train_as_worker(command)
     with _ending_at_once():
@@ -60,7 +60,7 @@ def _cluster_of(given):
 
 
 def _lead(config, train):
-    """Train as the chief, and end the servers when training ends, unless they can wait for the next chief."""
+    """Train as the chief, then end the servers, unless a restart can fix an error or the servers were not reached."""
     are_reached = threading.Event()
     try:
         code = train(are_reached.set)  # the servers still run when `train` deletes TensorFlow's objects there
@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return into how many devices a server splits its CPU: for its share of the pipeline, or for a whole pipeline."""
+    """Return the number of CPU devices of a server: one per partition there. For a ps or 'auto' return 1."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -114,9 +114,9 @@ def _train_elastic_pipeline(command, config, reached):
 
 
 def _run_on_slice(command):
-    """Train on a slice. Every host checks the params, so that no host waits for a chief that refuses the params."""
+    """Train on a TPU slice as the chief, or serve as a worker."""
     from lingpipe.placements import tpu_system
-    tpu_system.validate(command.params.task.body, command.given.mode)
+    tpu_system.validate(command.params.task.body, command.given.mode)  # on every host, so that none waits in vain
     config = launchers.read_slice(command.given.task)
     if config.task_type == 'worker':
         server.serve(config, use_gpus=False, use_all_cores=True)
@@ -161,7 +161,7 @@ def _train_as_worker(command):
 
 @contextlib.contextmanager
 def _ending_at_once(seconds=0):
-    """End the program by force, `seconds` after an error: TensorFlow would wait at exit for ended processes."""
+    """End the program by force, `seconds` after an error. At exit TensorFlow would wait for ended processes."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

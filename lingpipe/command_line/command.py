@@ -1,4 +1,4 @@
-"""The command `lingpipe`, and `run.py`, which does the same in a clone of the repository.
+"""The command `lingpipe`. In a clone of the repository, `run.py` does the same.
 
     lingpipe train --model=params.amoebanet --logdir=logs/amoebanet
     python run.py --mode=train --model=params.amoebanet --logdir=logs/amoebanet
@@ -48,7 +48,7 @@ _TOOLS = {'doctor': doctor.main, 'new': modes.main}
 
 
 def _use(tool, words):
-    """Run a sub-command that is not a mode; return its exit code."""
+    """Run a sub-command that is not a mode. Return its exit code."""
     try:
         return tool(words)
     except (ValueError, OSError) as error:
@@ -57,7 +57,7 @@ def _use(tool, words):
 
 
 def _with_mode(words):
-    """Return the words; a mode at their start, such as `train`, becomes the flag --mode."""
+    """Replace a mode at the start of `words`, such as `train`, by --mode. Exit if --mode was given too."""
     first, *others = words
     if first not in topics.MODES:
         return words
@@ -68,7 +68,7 @@ def _with_mode(words):
 
 
 def _parsed(arguments):
-    """Return the words that are not flags; exit if a flag is wrong."""
+    """Return the words that are not flags. Exit if a flag is wrong."""
     try:
         return FLAGS(arguments)
     except flags.Error as error:
@@ -81,7 +81,7 @@ def _usage_error(error):
 
 
 def _experiment():
-    """Apply all overrides; return the params, including evaluation inputs, and {name: Params} of these inputs."""
+    """Return the overridden params, and {name: Params} of their evaluation inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']
@@ -96,7 +96,7 @@ def _experiment():
 
 
 def _place(params):
-    """Set up devices, replace 'auto' by values, and return the params and the `Placement`."""
+    """Set up the devices. Return the params, with values instead of 'auto', and the `Placement`."""
     from lingpipe.devices import device_kinds
     from lingpipe.placements import pipeline_hosts
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
@@ -183,7 +183,7 @@ _WRITTEN_BY_PYTHON = (KeyError, TypeError, ArithmeticError, AssertionError, Impo
 
 
 def error_in_words(error: BaseException) -> str:
-    """Return what is wrong, without the name of the error's class if LingPipe wrote the message."""
+    """Return an error's message. The class name comes first unless LingPipe wrote the message."""
     frames = traceback.extract_tb(error.__traceback__)
     is_ours = bool(frames) and _LINGPIPE in pathlib.Path(frames[-1].filename).parents
     name = type(error).__name__
@@ -192,7 +192,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost line of an error's traceback that is in a user's file, with file and number, or ''."""
+    """Return the innermost traceback line in a user's file, with file and number. Return '' if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'

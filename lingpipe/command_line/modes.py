@@ -1,4 +1,4 @@
-"""What the command does in each mode, after params are read and devices are set up."""
+"""What the command does in each mode, and in its tool `new`."""
 
 import importlib.util
 import keyword
@@ -63,13 +63,13 @@ class Command(NamedTuple):
     started: float  # `time.monotonic()` at the start of the program
 
     def trainer(self, placement: Any, dog: Any) -> Any:
-        """Return the `Trainer` on a `Placement`; `dog`, a `Watchdog`, limits the trainer's waits."""
+        """Return the `Trainer` on a `Placement`. `dog` is the trainer's `Watchdog`."""
         from lingpipe.training import trainer
         return trainer.Trainer(self.params, self.datasets, self.given.logdir, placement, self.started, dog)
 
 
 def run(command: Command, placement: Any) -> int:
-    """Run the mode of --mode; `placement` is None if the mode uses no devices. Return the exit code."""
+    """Run the mode of --mode, and return the exit code. `placement` is None if the mode uses no devices."""
     params, datasets, given, _ = command
     if given.dry_run:
         _dry_run(params, datasets, placement, given.logdir)
@@ -81,7 +81,7 @@ def run(command: Command, placement: Any) -> int:
 
 
 def _dry_run(params, datasets, placement, logdir_of_run=None):
-    """Do what precedes the first step, in a temporary log directory, and show the plan."""
+    """Prepare a training run in a temporary log directory, and print its plan."""
     from lingpipe.training import logdir, planning, prepared_run, trackers
     with tempfile.TemporaryDirectory() as folder:
         trackers.validate(params.train.trackers)
@@ -187,7 +187,7 @@ def _report(params, unused_datasets, unused_placement, given):
 
 
 def _accelerator(given):
-    """Return the accelerator to plan for: --accelerator; if missing, --compile uses the TPU in --tpu_topology."""
+    """Return --accelerator. If it is missing, return the TPU of --tpu_topology with --compile, else None."""
     from lingpipe.tools import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator
@@ -202,7 +202,7 @@ _MODES = {
 
 
 def main(words: Sequence[str]) -> int:
-    """Write the params file of a new model below the current folder; return the exit code.
+    """Write the params file of a new model below the current folder. Return the exit code.
 
     Args:
         words: the name of the module, such as 'my_model', or 'params.my_model' for a file in the folder params/.

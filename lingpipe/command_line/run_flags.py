@@ -90,7 +90,7 @@ flags.DEFINE_float(
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
-    """Return the prompts of --prompt or --prompt_file; raise UsageError if both were given."""
+    """Return the prompts of --prompt or --prompt_file. Raise UsageError if both were given."""
     if given.prompt_file is None:
         return [given.prompt]
     if given['prompt'].present:
@@ -100,7 +100,7 @@ def prompts(given: flags.FlagValues) -> list[str]:
 
 
 def refuse_sampling(given: flags.FlagValues) -> None:
-    """Raise UsageError if a flag is given that only affects language models, not translation models."""
+    """Raise UsageError if a flag is given that only language models use."""
     for name in _FLAGS_OF_LANGUAGE_MODELS:
         if given[name].present:
             raise app.UsageError(f'--{name} is for language models, and this model translates. Leave it out.')

@@ -26,7 +26,7 @@ _EXTRAS_OF_KERAS = ('IPython', 'matplotlib', 'sklearn')
 
 
 def open_missing() -> None:
-    """Open standard streams that the parent has closed; otherwise the next opened file would get TensorFlow's log."""
+    """Open standard streams that the parent has closed. Otherwise the next opened file would get TensorFlow's log."""
     for number, name in enumerate(('stdin', 'stdout', 'stderr')):
         try:
             os.fstat(number)
@@ -37,7 +37,7 @@ def open_missing() -> None:
 
 
 def allow_all_characters() -> None:
-    """Make standard output escape characters that its encoding lacks, as standard error does."""
+    """Make standard output escape characters that its encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors='backslashreplace')
 
@@ -49,7 +49,7 @@ def outlive_readers() -> None:
 
 
 class _Unfailing:
-    """A stream that drops all output once a write fails because its reader has gone or the disk is full."""
+    """A stream that drops all output after a failed write. A write fails if the reader has gone or the disk is full."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -75,16 +75,16 @@ class _Unfailing:
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
-    """Import TensorFlow and find its devices, without printing its log lines.
+    """Import TensorFlow without printing its log lines.
 
-    No log level suppresses these lines, because they are written before TensorFlow reads the level. They are printed if
-    the import fails, if TensorFlow cannot use a GPU, or if the user has chosen a level. Afterwards warnings and errors
-    are logged, because some failures of devices report their reason nowhere else.
+    No log level suppresses these lines: TensorFlow writes them before it reads the level. They are printed if the
+    import fails, if TensorFlow cannot use this machine's GPU, or if the user has chosen a level. Afterwards warnings
+    and errors are logged, because some failures of devices report their reason nowhere else.
 
     Args:
-        find_devices: whether to look for accelerators too, which logs an error if there are none.
-        shows_warnings: False in a cluster. There TensorFlow logs many lines when a machine is lost, though the error
-            reports the cause too. At each save over several machines, TensorFlow warns that it traces a function.
+        find_devices: whether to look for accelerators too. TensorFlow logs an error if there are none.
+        shows_warnings: False in a cluster. There TensorFlow warns at each save over several machines, and logs many
+            lines when a machine is lost. LingPipe's own error reports the cause of the loss.
 
     Raises:
         UsageError: the environment names another backend of Keras.
@@ -110,7 +110,7 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
 
 @contextlib.contextmanager
 def _not_installed(packages: Sequence[str]) -> Iterator[None]:
-    """Make the import of packages fail in the `with` block, as if they were not installed."""
+    """Make imports of `packages` fail inside the `with` block."""
     hidden: dict[str, Any] = dict.fromkeys(name for name in packages if name not in sys.modules)
     sys.modules.update(hidden)  # None as a module raises ModuleNotFoundError
     try:
@@ -122,7 +122,7 @@ def _not_installed(packages: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log_lines_held_back():
-    """Capture what is written to the file descriptor of standard error, because the lines come from C++."""
+    """Capture standard error until the scope ends. C++ writes the lines, so the file descriptor is redirected."""
     sys.stderr.flush()
     held, stderr = types.SimpleNamespace(are_harmless=False), os.dup(2)
     with tempfile.TemporaryFile() as file:

@@ -65,7 +65,7 @@ def is_asked_for(words: Sequence[str]) -> bool:
 
 
 def text(words: Sequence[str]) -> str:
-    """Return the help of the mode or tool that `words` name, or of all modes and tools if `words` name none."""
+    """Return the help of the mode or tool in `words`. If there is none, return the help of all modes and tools."""
     if words and words[0] in TOOLS:
         return _row(words[0], TOOLS[words[0]])
     given = [word.removeprefix('--mode=') for word in words]
@@ -100,7 +100,7 @@ def _help_of(flag):
 
 
 def _row(name, words):
-    """Return a name and its meaning, on the same line or, for a long name, below it."""
+    """Return a name and its meaning. The meaning of a long name begins on the next line."""
     lines = textwrap.wrap(words, _WIDTH - _MARGIN)
     first = f'  {name}'.ljust(_MARGIN)
     head = [first + lines.pop(0)] if len(first) == _MARGIN else [first]

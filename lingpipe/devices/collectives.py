@@ -1,4 +1,4 @@
-"""Sums over the pipelines that train together: sums of gradients, of statistics inside layers, and of metrics."""
+"""Sums over pipelines that train together: of gradients, metrics, and statistics inside layers."""
 
 import contextlib
 import functools
@@ -23,20 +23,20 @@ _groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that g
 
 
 class Group:
-    """The pipelines that train together, each with its own step; this base class is a single pipeline.
+    """The pipelines that train together, each with its own step. This base class is a single pipeline.
 
-    A step calls `current()` once and passes the group to code that sums over it; with one pipeline, sums cost nothing.
-    Subclasses are the workers of a cluster and the replicas of a TPU system.
+    A step calls `current()` once, and passes the group to code that sums over the group. With one pipeline, sums cost
+    nothing. Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
-        index: the number of this pipeline; 0 if one program runs all of them.
+        index: the number of this pipeline. It is 0 if one program runs all pipelines.
     """
 
     count, index = 1, 0
 
     @contextlib.contextmanager
     def active(self) -> Iterator[Self]:
-        """Make this the group whose step is built, and whose variables are created, inside the `with` block."""
+        """Make this group the result of `current()` inside the `with` block."""
         _active.append(self)
         try:
             yield self
@@ -44,7 +44,7 @@ class Group:
             _active.remove(self)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum a nest of tensors of known shapes over the group, on a device that each pipeline has.
+        """Sum a nest of tensors over the group, on each pipeline's `device`. Shapes must be known.
 
         The sums are the same everywhere, bit for bit.
         """
@@ -52,20 +52,20 @@ class Group:
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combine the pipelines' states into one state after a batch, for layers with state other than weights.
+        """Combine the pipelines' states after a batch, for a variable that a layer assigns.
 
         Args:
-            aggregation: field of the Keras variable: 'mean' averages the states; 'sum' adds up their changes; with any
-                other value, the first pipeline's state counts.
+            aggregation: field of the Keras variable. 'mean' averages the states, and 'sum' adds up their changes. For
+                any other value, the first pipeline's state counts.
             before: the state before the step, the same everywhere.
         """
         return after
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum a float tensor, and its gradient, over groups of consecutive pipelines, within a compiled program.
+        """Sum a float tensor over groups of consecutive pipelines, inside a compiled program. Also sum its gradient.
 
         Raises:
-            ValueError: each pipeline is compiled separately, and a program cannot wait for another one.
+            ValueError: each pipeline is compiled separately. A program cannot wait for another program.
         """
         raise ValueError(
             f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
@@ -73,11 +73,11 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the running pipeline's number: an int, or an int64 scalar on `device` if only `device` knows it."""
+        """Return the running pipeline's number. If only `device` knows the number, this is an int64 scalar there."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which variables are created on a core of every replica of a TPU system."""
+        """Return a context to create variables on a core of each replica. Raise ValueError without `LogicalCores`."""
         raise ValueError(f'A variable on {device} belongs to replicas that are not known. Build the pipeline inside '
                          '`with cores.active()`, where cores is a LogicalCores.')
 
@@ -91,11 +91,11 @@ def current() -> Group:
 
 
 def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], owners: Sequence[str]) -> list[tf.Tensor]:
-    """Build, in the current graph, the sums of one stage's gradients over the replicas; return a list of them.
+    """Return the sums of one stage's gradients over the replicas, built in the current graph.
 
     Every weight has one owner, the device that stores it. The weights of a stage are spread over its devices in all
-    replicas. Each method sends a weight's gradient sum to the weight's owner; the sums for different owners run at the
-    same time, so that all links are busy::
+    replicas. Each method sends a weight's gradient sum to the weight's owner. Sums for different owners run at the same
+    time, which keeps all links busy::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its tensors
@@ -106,7 +106,7 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
         nccl              NVIDIA's all-reduce, by tf.distribute
 
     Args:
-        method: one of `METHODS`; 'auto': 'nccl' if `devices` are different GPUs of one host, else 'add'.
+        method: one of `METHODS`. 'auto' takes 'nccl' if `devices` are different GPUs of one host, else 'add'.
         parts: for each replica, the list of its tensors.
         owners: for each tensor, the name of the device that needs the tensor's sum.
     """
@@ -160,7 +160,7 @@ def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
 
 
 def _chain(entries: list, last: int) -> list[tf.Tensor]:
-    """Send a sum from device to device, ending at entry number `last`; each device adds its own tensors."""
+    """Send a sum from device to device, ending at entry number `last`. Each device adds its own tensors."""
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
         total = _call(device, _add_up, [total, tensors])
@@ -178,7 +178,7 @@ def _nccl(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
 
 
 def _position(devices: Sequence[str], owner: str) -> int:
-    """Return the position of `owner` in `devices`, or 0 if another stage owns the weight (any position works)."""
+    """Return the position of `owner` in `devices`. If another stage owns the weight, any position works, so take 0."""
     return devices.index(owner) if owner in devices else 0
 
 
@@ -211,12 +211,12 @@ class Replica(NamedTuple):
     stage: int  # of `stage_numbers`: the stage whose devices in all replicas compute the sums
     index: tf.Tensor  # int64 scalar, the number of the replica
     micro_batch: tf.Tensor  # int64 scalar, the number of the micro-batch in the replica
-    is_compiled: bool  # whether XLA compiles the stage; its programs cannot contain such sums
+    is_compiled: bool  # whether XLA compiles the stage; if so, `Group.sum_inside_program` computes the sums
 
 
 @contextlib.contextmanager
 def working_for(replica: Replica | None) -> Iterator[None]:
-    """Tell layers inside the `with` block which `Replica` they work for; None: there is only one."""
+    """Tell layers inside the `with` block which `Replica` they work for. None: there is only one replica."""
     outer = _replica()
     _local.replica = replica
     try:
@@ -226,7 +226,7 @@ def working_for(replica: Replica | None) -> Iterator[None]:
 
 
 def equal_groups(group_size: int, num_replicas: int) -> int:
-    """Return `group_size`, or `num_replicas` if that is less; raise ValueError if groups would be unequal."""
+    """Return the smaller of `group_size` and `num_replicas`. Raise ValueError if groups would be unequal."""
     group_size = min(group_size, num_replicas)
     if num_replicas % group_size:
         sizes = [size for size in range(1, num_replicas + 1) if num_replicas % size == 0]
@@ -237,15 +237,15 @@ def equal_groups(group_size: int, num_replicas: int) -> int:
 
 
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-    """Sum a tensor, and its gradient, over a group of consecutive replicas, all at the same micro-batch.
+    """Sum a tensor over a group of consecutive replicas, at the same micro-batch. Also sum its gradient.
 
-    The sum is a collective operation inside the function of a stage: every member waits for the others, in its own
-    forward action, and again in its backward action. All follow the same schedule, so no member waits forever. In a
-    program for all replicas, as on logical cores of a TPU, the sum is an all-reduce of that program.
+    The sum is a collective operation inside a stage's function. Every member waits for the other members in its forward
+    action, and again in its backward action. All members follow the same schedule, so no member waits forever. If one
+    program runs all replicas, as on logical cores of a TPU, the sum is an all-reduce of that program.
 
     Args:
         tensor: float32 tensor of a known shape.
-        group_size: number of replicas in a group; with fewer replicas, all form one group.
+        group_size: number of replicas in a group. With fewer replicas, all form one group.
 
     Raises:
         ValueError: the groups are not equal, or XLA compiles each replica separately.
@@ -277,7 +277,7 @@ def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica)
 
 
 def _all_reduce(tensor: tf.Tensor, group_size: int, group: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Sum without a time limit, because TensorFlow would keep a thread waiting for the end of each time limit."""
+    """Sum over a group without a timeout, because TensorFlow would keep a thread waiting until each timeout ends."""
     return tf.raw_ops.CollectiveReduceV2(
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')

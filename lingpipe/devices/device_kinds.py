@@ -18,22 +18,22 @@ _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device: str) -> bool:
-    """Return whether XLA must compile everything that runs on a device: a TPU has no kernels for single operations."""
+    """Return whether XLA must compile everything on a device. A TPU has no kernels for single operations."""
     return kind_of(device) == 'TPU'
 
 
 def is_logical_core(device: str) -> bool:
-    """Return whether a device is a core of a `tf.distribute.TPUStrategy`, whose step XLA compiles as one program."""
+    """Return whether a device is a core of a `tf.distribute.TPUStrategy`. There XLA compiles a step as one program."""
     return kind_of(device) == LOGICAL_CORE
 
 
 def has_static_shapes_only(device: str) -> bool:
-    """Return whether programs on a device are compiled for shapes that are known in advance."""
+    """Return whether a device's programs need shapes that are known in advance."""
     return must_compile(device) or is_logical_core(device)
 
 
 def for_single_operations(device: str) -> str:
-    """Return the device for operations outside functions: `device`, or its host if XLA must compile all."""
+    """Return `device`, or its host if `device` cannot run single operations."""
     return host_of(device) if must_compile(device) else device
 
 
@@ -44,7 +44,7 @@ def host_of(device: str) -> str:
 
 
 def kind_of(device: str | None) -> str | None:
-    """Return 'CPU', 'GPU', 'TPU' or another type; None if the name has no type or is not the name of a device."""
+    """Return a device's type, such as 'GPU'. None if the name has no type or is not the name of a device."""
     try:
         return tf.DeviceSpec.from_string(device or '').device_type
     except ValueError:
@@ -52,7 +52,7 @@ def kind_of(device: str | None) -> str | None:
 
 
 def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function as one call on a device, never inlined, so that the graph of a step stays small.
+    """Wrap a function as one call on a device. The call is never inlined, which keeps a step's graph small.
 
     ::
 
@@ -67,18 +67,18 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Build a few operations on a device: one by one, or as one compiled call if the device requires that."""
+    """Build a few operations on a device. If XLA must compile there, they become one call."""
     with tf.device(device):
         return operations(device, function)(*arguments)
 
 
 def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of a few operations for several calls on one device; see `call`."""
+    """Wrap a function of a few operations for several calls on one device, as `call` does."""
     return one_call(device, function) if must_compile(device) else function
 
 
 def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that operations without a device run on the host if `device` cannot run single operations."""
+    """Wrap `function` to run on the host if `device` cannot run single operations. Inner devices take precedence."""
     if not must_compile(device):
         return function
 
@@ -90,7 +90,7 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 
 
 def use_virtual_devices(num_devices: int) -> None:
-    """Split the CPU into virtual devices for pipelines; call this before TensorFlow or Keras does anything.
+    """Split the CPU into virtual devices for pipelines. Call this before TensorFlow or Keras does anything.
 
     Each operation uses one thread of a shared pool, and leaves the other threads to other devices.
     """
@@ -107,7 +107,7 @@ def use_virtual_devices(num_devices: int) -> None:
 
 
 def configure_graph_optimizer() -> None:
-    """Switch off the optimisation of graphs outside the stages, because optimising costs seconds and gains nothing.
+    """Switch off the optimisation of graphs outside the stages. Optimising costs seconds and gains nothing.
 
     The graph of a step contains one call for each action and each device's update, so there is nothing to optimise. The
     functions of stages are still optimised, see `graph_pieces.py`. The switch applies to the whole process.
@@ -130,14 +130,14 @@ def without_graph_optimizer() -> Iterator[None]:
 
 
 def has(*kinds: str) -> bool:
-    """Return whether this machine has a device of any of the given kinds, without setting the devices up."""
+    """Return whether this machine has a device of any of `kinds`. Devices are not set up."""
     return any(tf.config.list_physical_devices(kind) for kind in kinds)
 
 
 def stage_devices(num_stages: int, kind: str | None = None) -> list[str]:
     """Choose a device for each stage: accelerators if there are any, else virtual CPUs.
 
-    With fewer devices than stages, some stages share one, and a warning says so.
+    With fewer devices than stages, some stages share a device, and a warning says so.
 
     Args:
         kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
@@ -157,25 +157,25 @@ def stage_devices(num_stages: int, kind: str | None = None) -> list[str]:
 
 
 def _devices(kind: str | None = None) -> list[str]:
-    """Return the names of all devices of a kind; None: the first kind that has devices."""
+    """Return the names of all devices of a kind. None: the first kind that has devices."""
     found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(_process)]
              for kind in ([kind] if kind else [*_ACCELERATORS, 'CPU'])]
     return next(filter(None, found), [])
 
 
 def num_devices() -> int:
-    """Return how many stages can have a device each: the number of accelerators, else of virtual CPUs."""
+    """Return the number of devices for stages: accelerators, else virtual CPUs."""
     return len(_devices())
 
 
 def use_processes(prefix: str) -> None:
-    """Restrict later choices of stage devices to names with this `prefix`; '/job:worker/' allows all workers."""
+    """Restrict later choices of stage devices to names with this `prefix`. '/job:worker/' allows all workers."""
     global _process
     _process = prefix
 
 
 def device_grid(body_params: hyperparams.Params) -> list[list[str]]:
-    """Return a grid of device names with `num_replicas` rows and `num_partitions` columns; neither may be 'auto'."""
+    """Return device names in `num_replicas` rows and `num_partitions` columns. Neither number may be 'auto'."""
     p = body_params
     devices = p.devices or stage_devices(p.num_replicas * p.num_partitions)
     return [devices[start:start + p.num_partitions] for start in range(0, len(devices), p.num_partitions)]

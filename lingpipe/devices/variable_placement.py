@@ -19,7 +19,7 @@ def device_of(variable: keras.Variable | tf.Variable) -> str:
 
 
 def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
-    """Return the `tf.Variable` that a Keras variable holds; a `tf.Variable` is returned as it is."""
+    """Return the `tf.Variable` of a Keras variable. A `tf.Variable` is returned as it is."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
@@ -31,9 +31,9 @@ def is_allocated(variable: keras.Variable) -> bool:
 def move(variable: keras.Variable, device: str) -> None:
     """Move a Keras variable to another device, in place.
 
-    The new `tf.Variable` keeps the name and the id of the old one, by which optimizers identify variables. Every
-    `tf.function` that was traced earlier is traced again. The old copy becomes empty and takes no memory. Whatever
-    still reads it, such as a `tf.types.experimental.ConcreteFunction`, fails instead of computing with an old value.
+    The new `tf.Variable` keeps the old variable's name and id, by which optimizers identify variables. Every
+    `tf.function` that was traced earlier is traced again. The old copy becomes empty and takes no memory. Code that
+    still reads the old copy, such as a `tf.types.experimental.ConcreteFunction`, fails.
     """
     old = variable.value
     if is_same_device(device, device_of(old)):
@@ -48,21 +48,21 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Return the name in `devices` that names the variable's device; if none does, the device's full name."""
+    """Return the variable's device by its name in `devices`. If it is not in `devices`, return its full name."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
 
 @functools.cache
 def is_same_device(name: str, full_name: str) -> bool:
-    """Return whether a name such as 'GPU:1' names the device `full_name`, which is at least as precise."""
+    """Return whether `name`, such as 'GPU:1', means the device `full_name`. `full_name` is at least as precise."""
     full = tf.DeviceSpec.from_string(full_name)
     return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
 
 
 @contextlib.contextmanager
 def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
-    """Create each weight in the `with` block on one of some devices: the one with the fewest bytes of weights so far.
+    """Create each weight in the `with` block on the device with the fewest bytes of weights so far.
 
     Variables that are not trained, such as moving averages, go to the first device.
     """
@@ -113,12 +113,12 @@ def read_variable(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_unwatched(variable: keras.Variable) -> tf.Tensor:
-    """Read a Keras variable without gradient tapes; the caller handles its gradient."""
+    """Read a Keras variable without gradient tapes. The caller handles its gradient."""
     return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Read the variables of all stages by `read`, each on its device; read a shared variable only once."""
+    """Read the variables of all stages by `read`, each on its device. A shared variable is read only once."""
     known = {}
 
     def value_of(stage: Any, variable: Any) -> tf.Tensor:
@@ -131,7 +131,7 @@ def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tenso
 
 
 def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Copy values to the devices of the stages; a value that is on the device already is not copied.
+    """Copy values to the devices of the stages. A value that is there already is not copied.
 
     Args:
         values: what `read_values` returned for these stages, or for other replicas of them.
@@ -149,7 +149,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to Keras variables on their devices; return an empty list, because no updates are left."""
+    """Assign new values to Keras variables on their devices. Return an empty list, because no updates are left."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

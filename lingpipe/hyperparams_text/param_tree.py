@@ -1,4 +1,4 @@
-"""The values of parameters as a tree of Params and containers, and paths into it such as `body.layers[3].units`."""
+"""A tree of Params and containers, and paths such as `body.layers[3].units` to its values."""
 
 import ast
 import copy
@@ -31,7 +31,7 @@ def is_params(value: Any) -> bool:
 
 
 def is_sequence(value: Any) -> bool:
-    """Return whether `value` is a list or a tuple without names; a named tuple is one value, as an object is."""
+    """Return whether `value` is a list or a plain tuple. A named tuple counts as a single value."""
     return isinstance(value, (list, tuple)) and not hasattr(value, '_fields')
 
 
@@ -48,7 +48,7 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def rebuild(container: Any, new_children: list[Any]) -> Any:
-    """Return a new container with the type and keys of `container`; `new_children` follow the keys' order."""
+    """Return a new container with the type and keys of `container`. `new_children` are in the order of the keys."""
     if isinstance(container, tuple):
         return type(container)(new_children)
     rebuilt = copy.copy(container)
@@ -60,7 +60,7 @@ def rebuild(container: Any, new_children: list[Any]) -> Any:
 
 
 def replace_children(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Copy a container, with `function(child)` for each child; return Params and other values unchanged."""
+    """Copy a container with `function(child)` for each child. Return Params and other values unchanged."""
     pairs = None if is_params(value) else children(value)
     return value if pairs is None else rebuild(value, [function(child) for _, child in pairs])
 
@@ -106,7 +106,7 @@ def _child(value, key):
 
 
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
-    """Set the value at `steps` inside `params`; containers on the path are rebuilt.
+    """Set the value at `steps` inside `params`. Containers on the path are rebuilt.
 
     Raises:
         AttributeError: there is no such value.
@@ -128,7 +128,7 @@ def holds_params(value: Any) -> bool:
 
 
 def walk(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) of what is inside Params or a container, depth first; enter only what holds Params."""
+    """Yield each (path, value) inside Params or a container, depth first. Only values that hold Params are entered."""
     for key, child in children(value) or []:
         child_path = (path + (f'.{key}' if is_params(value) else f'[{key!r}]')).removeprefix('.')
         yield child_path, child
@@ -137,7 +137,7 @@ def walk(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
 
 
 def copy_value(value: Any) -> Any:
-    """Return a deep copy of `value` with separate Params instead of shared ones; keep functions, modules, tensors."""
+    """Return a deep copy of `value` in which no Params are shared. Functions, modules and tensors are not copied."""
     if is_params(value):
         return value.Copy()
     if children(value) is not None:
@@ -153,7 +153,7 @@ def _is_tensor(value):
 
 
 def equal(first: Any, second: Any) -> bool:
-    """Return whether two values are equal; unlike `==`, NaN equals NaN, and arrays are compared as a whole."""
+    """Return whether two values are equal. Unlike with `==`, NaN equals NaN, and arrays are compared as a whole."""
     if first is second:
         return True
     pairs, others = children(first), children(second)
@@ -170,5 +170,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Return which of list, tuple, dict and object `value` is; containers of different kinds are not equal."""
+    """Return the kind of `value`: list, tuple, dict or object. Containers of different kinds are not equal."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

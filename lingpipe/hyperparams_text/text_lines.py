@@ -1,4 +1,4 @@
-"""The text of Params, one `path : value` line per field: what each line changes, and in which order."""
+"""Reading and writing the text of Params, with one `path : value` line per field."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _NUM_SHOWN = 80
 
 
 def split(text: str) -> list[tuple[str, str]]:
-    """Return the (path, value) of each entry; a line end or `;` ends an entry, and `#` begins a comment line.
+    """Return the (path, value) of each entry. A line end or `;` ends an entry, and `#` begins a comment line.
 
     Raises:
         ValueError: an entry is not `path:value` or `path=value`.
@@ -34,14 +34,14 @@ def split(text: str) -> list[tuple[str, str]]:
 
 
 def join(texts: Mapping[str, str]) -> str:
-    """Return a `path : text` line for each of `texts`, sorted by path; element 2 of a list precedes element 10."""
+    """Return a `path : text` line for each of `texts`, sorted by path. Element 2 of a list precedes element 10."""
     def natural(path):
         return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
     return ''.join(f'{path} : {texts[path]}\n' for path in sorted(texts, key=natural))
 
 
 def shape(container: Any) -> str:
-    """Return the type of a container of Params, as ToTextWithTypes writes it, such as `list[3]` or `dict['a', 'b']`."""
+    """Return the type of a container for ToTextWithTypes, such as `list[3]` or `dict['a', 'b']`."""
     if isinstance(container, dict):
         return f'dict{value_text.format_value(list(container))}'
     return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
@@ -51,7 +51,7 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
          words_are_strings: bool = False) -> None:
     """Set the fields of `params` that a text names.
 
-    Outer fields are set first, so that Params of a new class, or a longer list, exist before their fields are set.
+    Outer fields are set first. So Params of a new class, or a longer list, exist before their fields are set.
 
     Args:
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
@@ -102,7 +102,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replace the Params (or None) whose `cls` is at `steps` by Params of class `text`; return whether done."""
+        """Replace Params, or None, after a change of their `cls` to `text`. Return whether they were replaced."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):
@@ -135,7 +135,7 @@ class _Reader:
 
 
 def _keep_changes(old, old_defaults, new):
-    """Copy to `new` what the user set in `old`: values that are not defaults."""
+    """Copy to `new` the fields of `old` that are not defaults."""
     defaults = dict(param_tree.children(old_defaults) or [])
     for name, value in old.IterParams():
         is_default = name in defaults and param_tree.equal(value, defaults[name])

@@ -1,4 +1,4 @@
-"""The text of a value: `repr` writes it, `ast.literal_eval` reads it; classes and functions are written as names."""
+"""The text of a value: a Python literal, with names for classes and functions."""
 
 import ast
 import inspect
@@ -26,7 +26,7 @@ _ClassOrFunction = TypeVar('_ClassOrFunction')
 
 def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
                  key: str | None = None) -> _ClassOrFunction:
-    """Let texts name `obj`, a class or function, as `type/module/Name`; usable as a decorator.
+    """Let texts name a class or function as `type/module/Name`. Usable as a decorator.
 
     Args:
         params: function that returns fresh Params of the class; None: its `Params()` classmethod, if it has one.
@@ -46,7 +46,7 @@ def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
 
 
 def fresh_params(cls: Any) -> Any:
-    """Return new Params of the class `cls`, or None if `cls` is not a class or has no Params."""
+    """Return new Params of the class `cls`. None if `cls` is not a class or has no Params."""
     if not isinstance(cls, type):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))
@@ -55,7 +55,7 @@ def fresh_params(cls: Any) -> Any:
 
 
 def is_reference(value: Any) -> bool:
-    """Return whether `value` is written as `type/module/Name`: a class, or a function not bound to an instance."""
+    """Return whether `value` is a class, or a function not bound to an instance. Its text is `type/module/Name`."""
     if isinstance(value, type):
         return True
     bound_to = getattr(value, '__self__', None)
@@ -69,7 +69,7 @@ def reference_key(value: Any) -> str:
 
 
 class Names:
-    """The classes and functions that the words of a text can name: registered ones, and ones that some Params hold.
+    """The classes and functions that a text can name. They are registered, or some Params hold them.
 
     Args:
         words_are_strings: whether an unknown word without quotes is a string, even if the field is None.
@@ -90,7 +90,7 @@ class Names:
                 self.add_held_by(held)
 
     def find(self, key: str) -> Any:
-        """Return the class or function of a `module/Name`."""
+        """Return the class or function of a `module/Name`. Raise ValueError if there is none, or more than one."""
         found = self._objects.get(key, [])
         if len(found) > 1:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
@@ -102,7 +102,7 @@ class Names:
 
 
 def format_value(value: Any) -> str:
-    """Return the text of a value that holds no Params; if the value has no text, the name of its type."""
+    """Return the text of a value without Params. If the value has no text, return the name of its type."""
     return 'NoneType' if value is None else _literal(value)
 
 
@@ -130,7 +130,7 @@ def _literal_of_container(value):
 
 
 def _is_instance(value, module, name):
-    """Return whether `value` is an instance of a class in a module, without importing the module."""
+    """Return whether `value` is an instance of class `name` of a module. The module is not imported."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
 
 
@@ -161,7 +161,7 @@ def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
 
 
 def _read_leniently(text, type_name, names):
-    """Return the value of a text; a string field takes any text, and a number field takes a quoted number."""
+    """Return the value of a text. A string field takes text without quotes; a number field takes a quoted number."""
     try:
         value = _read(text, names, words_are_strings=True) if text else ''
     except ValueError:
@@ -210,7 +210,7 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Return a token in a form for `ast.literal_eval`; only a word becomes a tuple of bytes."""
+    """Return a token in a form for `ast.literal_eval`. Only a word becomes a tuple of bytes."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') fails, 'a''b' does not
 
 

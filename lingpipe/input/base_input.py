@@ -1,4 +1,4 @@
-"""The base classes of inputs: where the data are, their order, and how batches are made."""
+"""Base classes of inputs, which make batches of examples."""
 
 import os
 from collections.abc import Callable
@@ -16,12 +16,12 @@ _FIELDS_OF_SOURCE = ('name', 'files', 'dataset', 'split', 'data_dir')
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-    """Return `dataset.map(function)`, which makes calls in parallel and keeps the results in order."""
+    """Map a dataset with parallel calls. The results keep their order."""
     return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def paths_of(files: str) -> list[str]:
-    """Return the sorted paths of files: one file, all files in a folder, or the matches of a glob pattern."""
+    """Return the sorted paths of a file, a folder or a glob pattern. Raise ValueError if no file is found."""
     files = os.path.expanduser(files)
     if tf.io.gfile.isdir(files):
         found = [os.path.join(files, name) for name in tf.io.gfile.listdir(files)]
@@ -35,7 +35,7 @@ def paths_of(files: str) -> list[str]:
 
 
 def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """Fill the last batch up with rows of zeros, which have weight 0; all batches then have a static size."""
+    """Pad the last batch with rows of zeros, which have weight 0. All batches get the static size `batch_size`."""
 
     def filled(part):
         missing = [[0, batch_size - tf.shape(part)[0]]] + [[0, 0]] * (part.shape.rank - 1)
@@ -47,15 +47,15 @@ def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
 class BaseInput:
     """Batches of examples for training and evaluation.
 
-    A subclass extends `Params()`. It defines the static method `InputSpec(params)`, which prepares no data and returns
-    the nest of `tf.TensorSpec`s of a batch's inputs. It overrides `TargetSpec(params)` if the targets are not labels
-    and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
+    A subclass extends `Params()`, and defines the static method `InputSpec(params)`. The method returns the nest of
+    `tf.TensorSpec`s of a batch's inputs, and prepares no data. A subclass overrides `TargetSpec(params)` if targets are
+    not labels and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
 
     * `training_dataset(position, share)`: endless batches that begin after `position` examples, counted over all
-      epochs. They equal the batches of an uninterrupted run bit for bit, whatever the batch size was before `position`.
-      The method makes the rows of `share` in each batch, and does as little work as possible for other rows. It raises
-      ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
-    * `evaluation_dataset()`: every example once, in stored order; rows that fill up the last batch have weight 0.
+      epochs. A resumed run gets the same batches as an uninterrupted run, bit for bit. The batch size may change at
+      `position`. Batches have only the rows of `share`, and other rows cause as little work as possible. The method
+      raises ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
+    * `evaluation_dataset()`: every example once, in stored order. Rows that pad the last batch have weight 0.
 
     A wrong field raises ValueError. Data that do not exist and cannot be prepared raise RuntimeError.
     """
@@ -83,28 +83,28 @@ class BaseInput:
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple:
-        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size]`; prepare no data."""
+        """Return the `tf.TensorSpec`s of labels and weights, both `[batch_size]`. Prepare no data."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer | None:
-        """Return the layer that makes an exported model's input from plain data; None: no layer is needed."""
+        """Return the preprocessing layer of an exported model. None: no preprocessing is needed."""
         del params
         return None
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str] | None:
-        """Return the names of the classes in the order of their numbers; None: there are none."""
+        """Return the class names, ordered by class number. None: there are no class names."""
         del params
         return None
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of the unlabelled examples in `files`, preprocessed as in evaluation; see `paths_of`.
+        """Make batches of unlabelled examples, preprocessed as in evaluation. For `files` see `paths_of`.
 
         Returns:
-            The number of examples, and the `tf.data.Dataset` of (inputs `[rows, ...]`; names of the examples, strings
-            `[rows]`; what is wrong with each, strings `[rows]`, empty for good ones).
+            The number of examples, and a `tf.data.Dataset` of (inputs `[rows, ...]`, names `[rows]`, problems
+            `[rows]`). Names and problems are strings. The problem of a good example is empty.
         """
         raise ValueError(f'{params.cls.__name__} reads no files for --mode=predict, as ImageInput and '
                          'TextClassificationInput do. Export the model, and call it from Python.')
@@ -125,11 +125,11 @@ class BaseInput:
 
     @property
     def batch_spec(self) -> tuple:
-        """Tuple of the `tf.TensorSpec`s of a batch: the nest of the inputs, then each target."""
+        """`tf.TensorSpec`s of a batch: the nest of the inputs, then each target."""
         return self.input_spec, *self.TargetSpec(self.params)
 
     def _check_params(self):
-        """Raise ValueError for a field that cannot work; a subclass adds its own checks."""
+        """Raise ValueError if a field is invalid. A subclass adds its own checks."""
         self._check_at_least(batch_size=1, seed=0)
 
     def _check_at_least(self, **minimums):
@@ -151,10 +151,10 @@ class BaseInput:
 
 
 class MemoryInput(BaseInput):
-    """Rows in memory; the row at a position of training is a pure function of (seed, position).
+    """Input with all rows in memory. The row at a position of training depends only on (seed, position).
 
-    A subclass defines `_columns` (the tensors `[n, ...]` of all rows) and `_batch(*columns)`, which makes a batch from
-    the columns of some rows.
+    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(*columns)`. This method makes a batch
+    from the columns of some rows.
     """
 
     _columns: tuple[tf.Tensor, ...] = ()
@@ -162,7 +162,7 @@ class MemoryInput(BaseInput):
 
     @without_autograph
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
-        """Return endless batches from row number `position` on, without delay; see `BaseInput`."""
+        """Return endless batches from row number `position` on, without delay. See `BaseInput`."""
         self._check_position(position)
         size = self.params.batch_size
         numbers = share.of(self._numbers(position), size).batch(share.size(size), drop_remainder=True)
@@ -170,13 +170,13 @@ class MemoryInput(BaseInput):
 
     @without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return every row once, in stored order; the last batch is padded with rows of weight 0."""
+        """Return every row once, in stored order. Rows of weight 0 pad the last batch."""
         size = self.params.batch_size
         numbers = tf.data.Dataset.range(self.num_examples).batch(size)
         return self._finish(filled_up(parallel_map(numbers, self._batch_of), size))
 
     def _numbers(self, position: int) -> tf.data.Dataset:
-        """Return the numbers of the rows that training visits from a position on."""
+        """Return the row numbers that training visits from `position` on."""
         return row_order.endless(self.num_examples, position, self.params.seed, self.params.shuffle)
 
     def _batch_of(self, numbers: tf.Tensor) -> tuple:

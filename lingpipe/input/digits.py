@@ -1,8 +1,8 @@
-"""The handwritten digits, from a file of this folder: nothing is downloaded or prepared, and TFDS is not imported.
+"""Handwritten digits from a file in this folder. They need no download, no preparation and no TFDS.
 
-They are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, doi
-10.24432/C50P49, CC BY 4.0): gray images of 8x8 pixels. A pixel counts the inked dots of a 4x4 block of a 32x32 scan.
-The split is by image: the writers of the test images also wrote training images.
+The images are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998,
+doi 10.24432/C50P49, CC BY 4.0). They are gray and have 8x8 pixels. A pixel counts the inked dots in a 4x4 block of a
+32x32 scan. The split is by image, not by writer: the writers of 'test' also wrote images of 'train'.
 """
 
 import hashlib
@@ -23,22 +23,21 @@ _FILE = pathlib.Path(__file__).with_name('digits.npz')
 
 
 def examples() -> tuple[np.ndarray, np.ndarray]:
-    """Return all images, uint8 [1797, 8, 8, 1], and labels, int64 [1797], in the order of scikit-learn."""
+    """Return images (uint8 [1797, 8, 8, 1]) and labels (int64 [1797]) in scikit-learn's order."""
     with np.load(_FILE) as file:
         images = np.round(file['ink'] * (255 / _HIGHEST_COUNT)).astype(np.uint8)[..., np.newaxis]
         return images, file['labels'].astype(np.int64)
 
 
 def stratified_split() -> dict[str, np.ndarray]:
-    """Return the row numbers that scikit-learn's `train_test_split` draws for 'train' and 'test', ascending."""
+    """Return the row numbers of 'train' and 'test', in ascending order."""
     with np.load(_FILE) as file:
         test = file['test'].astype(np.int64)
         return {'train': np.setdiff1d(np.arange(len(file['labels'])), test), 'test': test}
 
 
 class DigitsImages:
-    """A split of the digits, or a part such as 'train[:90%]'. It has the attributes of `tfds_builders.TfdsImages`.
-    """
+    """A split of the digits, such as 'train[:90%]'. `ImageInput` uses it like a `tfds_builders.TfdsImages`."""
 
     name, folder = NAME, 'lingpipe/input'
     num_classes, image_shape = NUM_CLASSES, IMAGE_SHAPE
@@ -50,7 +49,7 @@ class DigitsImages:
         self.num_examples = len(order)
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return the split once, always in stored order; see `TfdsImages.encoded_examples`."""
+        """Return each example once, always in stored order. See `TfdsImages.encoded_examples`."""
         del shuffle_seed
         identifiers = [f'{NAME}-{self._split}__{number}' for number in range(self.num_examples)]
         rows = tf.data.Dataset.from_tensor_slices((self._images, self._labels, identifiers))
@@ -58,7 +57,7 @@ class DigitsImages:
 
 
 def _rows_of(split):
-    """Return the row numbers as TFDS would order them: by the MD5 hash of split name and row number."""
+    """Return the row numbers of `split`, ordered by MD5 hash as in TFDS. Raise ValueError if `split` is unknown."""
     part = _PART.fullmatch(split)
     if part is None:
         raise ValueError(f"split: {split!r} is not a split of the digits. Choose 'train', 'test', or a part of one, "

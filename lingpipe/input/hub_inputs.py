@@ -1,4 +1,4 @@
-"""Inputs of texts for the models of KerasHub: prompts with responses, sources with targets, and texts with classes."""
+"""Inputs of texts for KerasHub models: instructions, pairs of texts, and labelled texts."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ _SIDES = ('encoder', 'decoder')
 
 
 class InstructionInput(text_records.RecordInput):
-    """Prompts with their responses, one pair per row; the loss counts only tokens that the model has to write.
+    """Prompts with responses, one pair per row. The loss counts only tokens that the model has to write.
 
     ::
 
@@ -22,11 +22,9 @@ class InstructionInput(text_records.RecordInput):
         weights        0 0 0 0 1 1    0 0
         padding_mask   1 1 1 1 1 1 1  0
 
-    Prompt and response are tokenized separately, as in generation. Responses that are too long are truncated, prompts
-    without room for a response are left out, and a warning counts both. A plain text that is too long continues in
-    further rows, and all its tokens count once.
-
-    Everything is tokenized when the input is created.
+    Prompt and response are tokenized separately, as in generation. Overlong responses are truncated. Prompts without
+    room for a response are left out. A warning counts both. An overlong plain text continues in further rows, and each
+    token of it counts once. Everything is tokenized when the input is created.
     """
 
     example_name = 'rows'
@@ -69,12 +67,12 @@ class InstructionInput(text_records.RecordInput):
         return tokens, np.array(list(map(len, rows)), np.int32), np.array([shown for _, shown in found], np.int32)
 
     def _prompt(self, record):
-        """Return the prompt of a record; a plain text is a response without a prompt."""
+        """Return the prompt of a record, which is empty for a plain text."""
         p = self.params
         return '' if p.text_field else p.prompt_template.replace(_PROMPT, record.text(p.prompt_field))
 
     def _rows_of(self, prompt, response):
-        """Return each row of a record: its tokens, and how many of them the model does not have to write."""
+        """Return (tokens, number of tokens shown) of each row. A prompt without room for a response has no row."""
         shown, length = [*self.tokenizer.start_ids, *prompt], self.params.sequence_length
         tokens = [*shown, *response, self.tokenizer.end_id]
         if self.params.text_field:  # each row begins with the last token of the previous one, so none is lost
@@ -98,15 +96,15 @@ class InstructionInput(text_records.RecordInput):
 
 
 class SequenceToSequenceInput(text_records.RecordInput):
-    """Pairs of texts, converted to tensors by the KerasHub preprocessor for the tokenizer; an example with BART::
+    """Pairs of texts, converted to tensors by the tokenizer's KerasHub preprocessor. With BART::
 
         encoder_token_ids   <s> forty - two </s> <pad>     the source
         decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label
         labels              <s> 4 2 </s> <pad> <pad>
         weights             1 1 1 1 0 0
 
-    Texts that are too long are truncated, and warnings count the texts that fill a whole row. Everything is tokenized
-    when the input is created.
+    Overlong texts are truncated. Warnings count the texts that fill a whole row. Everything is tokenized when the input
+    is created.
     """
 
     example_name = 'pairs'
@@ -114,7 +112,7 @@ class SequenceToSequenceInput(text_records.RecordInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the InstantiableParams of this input; `sequence_length` is the length of sources."""
+        """Return the InstantiableParams of this input. `sequence_length` is the length of sources."""
         p = super().Params().Set(name='sequence_to_sequence_input')
         p.Define('source_field', 'source', 'Field of the text that the model reads.')
         p.Define('target_field', 'target', 'Field of the text that it should write.')
@@ -123,14 +121,14 @@ class SequenceToSequenceInput(text_records.RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the dictionary of the inputs' `tf.TensorSpec`s, each `[batch_size, length]`; read no records."""
+        """Return the dictionary of input specs, each `[batch_size, length]`. Read no records."""
         shapes = {side: [params.batch_size, length] for side, length in zip(_SIDES, _lengths(params))}
         return {f'{side}_{name}': tf.TensorSpec(shape, dtype) for side, shape in shapes.items()
                 for name, dtype in (('padding_mask', tf.bool), ('token_ids', tf.int32))}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Return `tf.TensorSpec`s `[batch_size, length]` of labels, weights and byte counts; read no records."""
+        """Return the specs of labels, weights and byte counts, each `[batch_size, length]`. Read no records."""
         shape = [params.batch_size, _lengths(params)[1]]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
@@ -171,7 +169,7 @@ def _lengths(params):
 
 
 class TextClassificationInput(text_records.RecordInput):
-    """Texts with a label, converted to tensors by the KerasHub preprocessor for the tokenizer.
+    """Texts with a label, converted to tensors by the tokenizer's KerasHub preprocessor.
 
     ::
 
@@ -194,7 +192,7 @@ class TextClassificationInput(text_records.RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the dictionary of the inputs' `tf.TensorSpec`s, `[batch_size, sequence_length]`; read no records."""
+        """Return the dictionary of input specs, each `[batch_size, sequence_length]`. Read no records."""
         cls = params.tokenizer.cls
         if not hasattr(cls, 'ClassifierFeatures'):
             raise ValueError(f'tokenizer: {cls.__name__} belongs to no encoder of KerasHub. Set it to the params of a '
@@ -205,7 +203,7 @@ class TextClassificationInput(text_records.RecordInput):
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Return the names of the classes; they are never taken from the records, which may lack some."""
+        """Return the class names. They do not come from the records, because records may lack a class."""
         names = params.class_names
         if names is None and params.dataset:
             names = text_records.class_names_of_tfds(params.dataset, params.data_dir, params.label_field)
@@ -217,7 +215,7 @@ class TextClassificationInput(text_records.RecordInput):
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of texts from files of records, which need no label; see `BaseInput`."""
+        """Make batches of texts from files of records. No labels are needed. See `BaseInput`."""
         records = list(text_records.from_files(files))
         if not records:
             raise ValueError(f'files: {files!r} holds no record. Give files with records.')

@@ -14,7 +14,7 @@ _SPACE = '▁'  # how SentencePiece writes it
 
 
 class KerasHubTokenizer:
-    """The tokenizer with which the model of a preset was trained. It has the attributes of `ByteTokenizer`."""
+    """The tokenizer of a KerasHub preset. It has the attributes of `ByteTokenizer`."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -50,15 +50,15 @@ class KerasHubTokenizer:
         return tf.cast(self._tokenizer(text), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of a sequence of integers as a Python string, without special tokens, as in KerasHub."""
+        """Return the text of tokens as a Python string, without special tokens."""
         special = set(self._tokenizer.special_token_ids)
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return how many bytes of text each token stands for, float32; the end of a text counts as one byte.
+        """Return the number of text bytes of each token, float32. The end of a text counts as one byte.
 
-        SentencePiece may change white space before it cuts a text into pieces, so the bytes of the changed text count.
-        If it puts a space before every text, the space counts instead of the end. An unknown piece counts as one byte.
+        SentencePiece may change white space. Then the bytes of the changed text count. If SentencePiece puts a space
+        before every text, this space counts instead of the end. An unknown piece counts as one byte.
 
         Raises:
             ValueError: the tokenizer loses the characters between its tokens, as BERT's does.
@@ -70,7 +70,7 @@ class KerasHubTokenizer:
         return self._tokenizer
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor of class `task` ('TextClassifierPreprocessor', say), for given lengths."""
+        """Return KerasHub's preprocessor of class `task`, such as 'TextClassifierPreprocessor'."""
         return getattr(import_keras_hub().models, task).from_preset(self.params.preset, **lengths)
 
     @functools.cached_property
@@ -98,7 +98,7 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return {id: number of bytes}: a token's length if all letters are in GPT-2's alphabet, else its UTF-8 size."""
+    """Return {id: number of bytes} of tokens. In GPT-2's alphabet each letter stands for one byte."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())
@@ -110,9 +110,9 @@ def _size_of_piece(piece):
 
 
 def import_keras_hub() -> Any:
-    """Return the module `keras_hub`, imported only when needed, because the import takes a second."""
+    """Return the module `keras_hub`. Raise ValueError if KerasHub is not installed."""
     try:
-        import keras_hub
+        import keras_hub  # here, because the import takes a second
     except ImportError as error:
         raise ValueError(f'Models and tokenizers of KerasHub need KerasHub ({error}). Install it by pip install '
                          "'lingpipe[hub]'.") from error

@@ -1,4 +1,4 @@
-"""Image augmentation: images are cropped, resized, varied at random, and normalised as their dataset requires."""
+"""Image augmentation: cropping, resizing, random changes and normalisation."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,14 +25,14 @@ _ONE_RANGE = ([0.5], [0.5])
 
 
 class Cropping(NamedTuple):
-    """A way of cropping an image; a box is int32 [4]: row, column, height, width."""
+    """A way of cropping an image. A box is int32 [4]: row, column, height, width."""
 
     max_attempts: int  # how often a random box is drawn before the central one is taken
     keeps_aspect_ratio: bool  # whether evaluation crops a square; otherwise the same fraction of height and width
     method: str  # how the part is resized, 'bilinear' or 'bicubic'
 
     def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draw a box from a seed [2], as Inception does in training; `shape` is int32 [3]: height, width, channels."""
+        """Draw a training box from `seed` [2], as in Inception. `shape` is int32 [3]: height, width, channels."""
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             shape,
             bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -47,7 +47,7 @@ class Cropping(NamedTuple):
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
     def central_box(self, shape: tf.Tensor) -> tf.Tensor:
-        """Return the box for evaluation: 87.5 % of height and width, or a square of 87.5 % of the shorter side."""
+        """Return the central box: 87.5 % of height and width, or a square of 87.5 % of the shorter side."""
         kept = tf.fill([2], tf.reduce_min(shape[:2])) if self.keeps_aspect_ratio else shape[:2]
         size = tf.cast(tf.round(tf.cast(kept, tf.float32) * _CENTRAL_FRACTION), tf.int32)
         return tf.concat([(shape[:2] - size) // 2, size], axis=0)
@@ -69,28 +69,27 @@ _CROP_PADDING = 4
 
 
 class Augmentation(NamedTuple):
-    """How training makes images; evaluation crops images centrally if `cropping` is set, else only resizes them."""
+    """Augmentation in training. Evaluation crops images centrally if `cropping` is set, else only resizes them."""
 
-    # (images float32 [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> float32 [batch,
-    # image_size, image_size, channels]
+    # (images [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> [batch, image_size,
+    # image_size, channels]. Images are float32, or uint8 if `cropping` is set.
     train: Callable[..., tf.Tensor]
-    # `Cropping` with which images have been cropped to `image_size`, at random in training and from the middle in
-    # evaluation; None: images are whole
+    # Crops images to `image_size` before `train`: at random in training, centrally in evaluation. None: no cropping
     cropping: Cropping | None = None
 
 
 def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resize float32 images to squares of `image_size` by bilinear interpolation; images of that size stay the same."""
+    """Resize float32 images to squares of `image_size` by bilinear interpolation."""
     if images.shape[1:3] == [image_size, image_size]:
         return images
     return tf.image.resize(images, [image_size, image_size], method='bilinear')
 
 
 def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resize images, and shift, rotate and zoom them by uniform random amounts, all in one operation.
+    """Resize images, and shift, rotate and zoom them at random, in one operation.
 
-    The limits are 0.56 source pixels each way, 7 degrees and 7 %. With these, 8x8 digits stay legible, and a
-    convolutional network trained on 1,437 of them reaches above 99 % on the rest. See `Augmentation.train`.
+    The amounts are uniform, up to 0.56 source pixels each way, 7 degrees and 7 %. Then 8x8 digits stay legible: a
+    convolutional network trained on 1,437 digits reaches above 99 % on the rest. See `Augmentation.train`.
     """
     draws = tf.cast(seeds[:, :4], tf.float32) / 2**31  # uniform in [-1, 1)
     return warp(
@@ -103,15 +102,16 @@ def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tens
 
 
 def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tensor, zoom: tf.Tensor) -> tf.Tensor:
-    """Rotate and zoom around the centre, shift, and resize, with a single interpolation.
+    """Rotate, zoom, shift and resize images with a single interpolation.
 
-    Without shift, rotation and zoom it equals `resize`. The border pixels of an image repeat beyond its border.
+    Rotation and zoom are around the centre. Border pixels repeat beyond the border. Without shift, rotation and zoom
+    `warp` equals `resize`.
 
     Args:
         images: float32 [batch, height, width, channels]; results are float32 [batch, image_size, image_size, channels].
         shift: float32 [batch, 2], to the right and down, in pixels of `images`.
         rotation: float32 [batch], radians, clockwise on the screen.
-        zoom: float32 [batch], 2 doubles the size of the content.
+        zoom: float32 [batch]. 2 doubles the size of the content.
     """
     # Pixel i covers [i, i + 1), so its centre is i + 1/2. For the centre of every target pixel:
     #   target -> pixels of the source, seen from its centre -> undo shift -> undo rotation and zoom -> source pixel
@@ -130,11 +130,11 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
 
 
 def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Pad by 4 zeros on each side, crop at random, and mirror each image with probability 1/2.
+    """Pad images with 4 zeros per side, crop at random, and mirror with probability 1/2.
 
-    He et al. 2016 (arXiv:1512.03385), section 4.2. One nearest-neighbour operation does all this: the source column of
-    target column x is `x + offset`, or `(image_size - 1 - x) + offset` in a mirrored image. Images are normalised, so
-    zero is their mean; images of another size are resized first. See `Augmentation.train`.
+    He et al. 2016 (arXiv:1512.03385), section 4.2. Images of another size are resized first. Then one nearest-neighbour
+    operation does the rest. The source column of target column x is `x + offset`, or `(image_size - 1 - x) + offset` in
+    a mirrored image. Images are normalised, so zero is their mean. See `Augmentation.train`.
     """
     images = resize(images, image_size)
     offsets = tf.cast(seeds[:, :2] % (2 * _CROP_PADDING + 1) - _CROP_PADDING, tf.float32)
@@ -149,16 +149,16 @@ def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Te
 
 
 def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Do `crop_and_flip`, then set a square to zero; its side is half the side of the image.
+    """Do `crop_and_flip`, then set a square of half the image's side to zero.
 
-    DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2: the centre is anywhere in the image, so a part of the
-    square may be outside. For images of 32 x 32 pixels, as in CIFAR-10, the side of the square is 16 pixels.
+    DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2. The centre is anywhere in the image, so a part of the
+    square may be outside. In images of 32 x 32 pixels, as in CIFAR-10, the square has 16 x 16 pixels.
     """
     return _cut_out(crop_and_flip(images, seeds, image_size), seeds, image_size)
 
 
 def flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resize images, mirror each with probability 1/2, and set a square to zero, as `crop_flip_and_cut_out` does.
+    """Do `crop_flip_and_cut_out` without padding and cropping.
 
     GPipe (arXiv:1811.06965), section 4, fine-tunes an ImageNet network for CIFAR-10 and CIFAR-100 in this way.
     """
@@ -175,7 +175,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirror each image with probability 1/2; images may have any dtype, and have the final size already."""
+    """Mirror each image with probability 1/2. Any dtype is allowed. Images must have the final size already."""
     del image_size
     # In TensorFlow, mirroring rows of pixels, then moving whole images, is several times as fast as both at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)
@@ -212,7 +212,7 @@ AUGMENTATIONS = {
 
 
 def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
-    """Scale uint8 pixels to about zero mean and unit variance, or to [-1, 1] if the dataset has no statistics."""
+    """Normalise uint8 pixels to about zero mean and unit variance, or to [-1, 1] if `dataset` has no statistics."""
     lowest, highest = pixel_range(dataset, images.shape[-1])
     axis = -1
     if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
@@ -225,7 +225,7 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
 
 
 def pixel_range(dataset: str, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `normalize` makes of the pixels 0 and 255, as two float32 arrays `[num_channels]`."""
+    """Return the normalised values of the pixels 0 and 255, two float32 arrays `[num_channels]`."""
     statistics = _PIXEL_STATISTICS.get(dataset, _ONE_RANGE)
     mean, deviation = (np.broadcast_to(np.float32(each), [num_channels]) for each in statistics)
     return -mean / deviation, (1 - mean) / deviation

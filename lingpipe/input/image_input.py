@@ -1,4 +1,4 @@
-"""Batches of labelled images for training and evaluation, from any image classification dataset of TFDS."""
+"""Batches of labelled images from any image classification dataset of TFDS."""
 
 import re
 
@@ -29,7 +29,7 @@ class ImageInput(base_input.BaseInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the InstantiableParams of this input; `dataset` may be 'cifar10' or 'imagenet2012', say."""
+        """Return the InstantiableParams of this input. `dataset` may be 'cifar10' or 'imagenet2012', for example."""
         p = super().Params().Set(name='image_input', dataset='digits', batch_size=64)
         p.Define('image_size', 32, 'Height and width of the images that come out, in pixels.')
         p.Define('augmentation', 'none', f'One of {sorted(image_augmentation.AUGMENTATIONS)}.')
@@ -44,7 +44,7 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Return the `tf.TensorSpec` `[batch_size, height, width, channels]` of the images; prepare no data."""
+        """Return the spec of the images, `[batch_size, height, width, channels]`. Prepare no data."""
         size = params.image_size
         return tf.TensorSpec([params.batch_size, size, size, _described(params)[0][-1]], tf.float32)
 
@@ -58,13 +58,13 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Return the names of the classes; `label_offset` puts 'background' before them. Prepare no data."""
+        """Return the class names. `label_offset` puts 'background' before them. Prepare no data."""
         return ['background'] * params.label_offset + _described(params)[1]
 
     @staticmethod
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of image files, resized like the images of the dataset; see `BaseInput`. Prepare no data."""
+        """Make batches of image files, resized like the dataset's images. See `BaseInput`. Prepare no data."""
         cropping = _augmentation(params).cropping
         *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
@@ -98,12 +98,12 @@ class ImageInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
         """Return endless batches from example number `position` on.
 
-        Data in memory start at any position without delay; data in files are read, but not decoded, from the start of
-        the epoch. See `BaseInput`.
+        Data in memory start at any position without delay. Data in files are read from the start of the epoch, but not
+        decoded before `position`. See `BaseInput`.
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
-            [batch]: 0 for records that are bad or have no label, 1 for all others), with static shapes.
+            [batch]), with static shapes. Bad and unlabelled records have weight 0, others 1.
         """
         self._check_position(position)
         p, size = self.params, self.params.batch_size
@@ -117,7 +117,7 @@ class ImageInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return every example once, in stored order, without augmentation; see `BaseInput`."""
+        """Return every example once, in stored order, without augmentation. See `BaseInput`."""
         no_seeds = tf.data.Dataset.from_tensors(tf.zeros([image_augmentation.SEED_LENGTH], tf.int32)).repeat()
         examples = tf.data.Dataset.zip((self._sources.references(), no_seeds))
         batches = self._sources.batches(examples, self.params.batch_size, training=False)
@@ -133,7 +133,7 @@ class ImageInput(base_input.BaseInput):
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
     def _batches(self, batches, augment):
-        """Augment and normalise `ImageSources` batches; return (images float32, labels, names of bad records)."""
+        """Augment and normalise `ImageSources` batches. Return (images float32, labels, names of bad records)."""
 
         def augmented(images, labels, seeds, bad):
             if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats
@@ -145,7 +145,7 @@ class ImageInput(base_input.BaseInput):
         return base_input.parallel_map(batches, augmented)
 
     def _weighted(self, images, labels, bad):
-        """Note bad records, and give weight only to images that are labelled and not bad."""
+        """Note bad records, and add weights. Bad or unlabelled images have weight 0."""
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         return images, labels, weights * self._bad_records.note(bad)
@@ -158,7 +158,7 @@ class ImageInput(base_input.BaseInput):
 
 
 def _augmentation(p):
-    """Return the `Augmentation` that Params name."""
+    """Return the `Augmentation` that params name. Raise ValueError if the name is unknown."""
     known = image_augmentation.AUGMENTATIONS
     if p.augmentation not in list(known):
         raise ValueError(f'augmentation: {p.augmentation!r} is not known'
@@ -172,12 +172,12 @@ def _dataset_name(p):
 
 
 def _are_own_digits(p):
-    """Return whether the digits of this package are read, not a dataset with the same name in a folder."""
+    """Return whether the package's digits are read. With `data_dir`, TFDS reads a dataset of the same name."""
     return p.dataset == digits.NAME and p.data_dir is None
 
 
 def _described(p):
-    """Return the shape of the images of the dataset, and the names of their classes."""
+    """Return the image shape and the class names of the dataset."""
     if _are_own_digits(p):
         return digits.IMAGE_SHAPE, [str(number) for number in range(digits.NUM_CLASSES)]
     from lingpipe.input import tfds_builders
@@ -185,8 +185,8 @@ def _described(p):
 
 
 def _images(p):
-    """Return the images; import TFDS only if it is used, because the import takes half a second."""
+    """Return the images of the split."""
     if _are_own_digits(p):
         return digits.DigitsImages(p.split)
-    from lingpipe.input import tfds_builders
+    from lingpipe.input import tfds_builders  # imports TFDS, which takes half a second
     return tfds_builders.TfdsImages(p.dataset, p.split, p.data_dir)

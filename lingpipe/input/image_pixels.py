@@ -13,7 +13,7 @@ PROBLEM = 'is empty, cut off, damaged or no image of the right size'
 
 def decode_image(encoded: tf.Tensor, num_channels: int,
                  choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tf.Tensor:
-    """Decode an image, or a box of it, into uint8 [height, width, num_channels]; decode a JPEG only in the box.
+    """Decode an image, or a box of it, into uint8 [height, width, num_channels].
 
     `choose_box` maps the shape of the image, int32 [3], to the box, int32 [4]: row, column, height, width.
     """
@@ -35,7 +35,7 @@ def decode_image(encoded: tf.Tensor, num_channels: int,
 
 
 def resize(image: tf.Tensor, size: tuple[int, int], method: str = 'bilinear') -> tf.Tensor:
-    """Resize a uint8 image [height, width, channels] of any aspect ratio to `size`, (height, width); return uint8."""
+    """Resize a uint8 image [height, width, channels] to `size`, (height, width). The result is uint8."""
     image = tf.image.resize(image, size, method=method)
     # Bicubic interpolation overshoots the range of pixels; quantising is one operation instead of four.
     quantised = tf.raw_ops.QuantizeV2(
@@ -44,8 +44,9 @@ def resize(image: tf.Tensor, size: tuple[int, int], method: str = 'bilinear') ->
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):
-    """Decode a box and a column on each side, then drop both columns: edge colours depend on neighbouring pixels."""
+    """Decode a box of a JPEG."""
     row, column, height, width = tf.unstack(box)
+    # Edge colours depend on neighbouring pixels, so one more column on each side is decoded, then dropped.
     left = tf.minimum(column, 1)
     right = tf.minimum(image_width - column - width, 1)
     wider = tf.stack([row, column - left, height, left + width + right])
@@ -53,10 +54,10 @@ def _decode_jpeg_box(encoded, box, image_width, num_channels):
 
 
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
-    """Call a function on each row of tensors, one after another, and return the nest of results `[n, ...]`.
+    """Call a function on each row of tensors. Return the nest of results `[n, ...]`.
 
-    TensorFlow continues after an error only in a dataset. One dataset is used for many rows, because setting it up
-    takes as long as decoding 64 x 64 pixels:
+    TensorFlow continues after an error only in a dataset. One dataset serves many rows, because creating one takes as
+    long as decoding 64 x 64 pixels:
 
     ```
                  rows -> function -> drop errors --\\
@@ -64,7 +65,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     fallback, numbered -1 ------------------------/
     ```
 
-    Results have the static shapes of `fallback`, which replaces the results of rows that fail; n must be positive.
+    A failing row gets `fallback` as its result. All results have the static shapes of `fallback`. n must be positive.
     """
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
@@ -77,7 +78,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
 
 
 def _placed(values, numbers, num_rows):
-    """Put each value in the place of its number, and the fallback (the first value) in all other places."""
+    """Put each value in the row of its number. The first value is the fallback, which fills all other rows."""
     sources = tf.tensor_scatter_nd_update(
         tf.zeros([num_rows], tf.int32), numbers[1:, tf.newaxis], tf.range(1, tf.size(numbers)))
     return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)
@@ -85,16 +86,16 @@ def _placed(values, numbers, num_rows):
 
 @dataclasses.dataclass(frozen=True)
 class PixelReader:
-    """Decodes, crops and resizes images, one after another; an image that cannot be read gets black pixels."""
+    """Decodes, crops and resizes images. An unreadable image gets black pixels."""
 
     size: tuple[int, int, int]  # (height, width, channels) of the pixels
     cropping: image_augmentation.Cropping | None  # None: whole images
     resizes: bool  # whether whole images are resized; otherwise they already have that size
 
     def read(self, images: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the pixels (uint8 [n, *size]) of encoded images (string [n]), and which are readable (bool [n]).
+        """Read encoded images, string [n]. Return pixels, uint8 [n, *size], and which are readable, bool [n].
 
-        The first two of an image's `seeds`, int32 [n, 2 or more], draw its crop; None: crops are central.
+        `seeds`, int32 [n, 2 or more], draw random crops. None: crops are central.
         """
         rows = (images,) if seeds is None else (images, seeds)
         return map_rows(self._pixels, rows, (tf.zeros(self.size, tf.uint8), tf.constant(False)))

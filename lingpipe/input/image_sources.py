@@ -1,4 +1,4 @@
-"""Images from memory or files, in an order that depends only on a seed, and the list of their bad records.
+"""Images from memory or files, ordered by a seed, and the list of bad records.
 
 ```
 files -> encoded images, shuffled through a buffer -> decode, crop -> batches
@@ -23,7 +23,7 @@ DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 
 
 class ImageSources:
-    """Makes the examples of training and evaluation; both share what is in memory."""
+    """Makes the examples of training and evaluation. Both share the pixels in memory."""
 
     def __init__(self, params: hyperparams.Params, data: Any, cropping: image_augmentation.Cropping | None) -> None:
         self._params = params
@@ -31,20 +31,20 @@ class ImageSources:
         self._cropping = cropping
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return references (cheap to skip) to all examples, as stored or shuffled by a seed (int64 [2])."""
+        """Return references to all examples. `order_seed`, int64 [2], shuffles them. None: stored order."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
         return row_order.from_files(self._data.encoded_examples, order_seed, buffer_size)
 
     def batches(self, examples: tf.data.Dataset, batch_size: int, training: bool) -> tf.data.Dataset:
-        """Read the pixels of examples, which are pairs (reference, seed of the augmentation).
+        """Read the pixels of examples, which are pairs (reference, augmentation seed).
 
-        Training crops at random and leaves out a last batch with fewer examples; evaluation crops from the middle.
+        Training crops at random, and drops a last batch that is not full. Evaluation crops centrally.
 
         Returns:
             `tf.data.Dataset` of (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
-            names of bad records [batch], empty for good ones).
+            names of bad records [batch]). The name of a good record is empty.
         """
         def decoded(example, seeds):
             pixels, labels, bad = self._pixels(*example, seeds if training else None)
@@ -90,10 +90,7 @@ class ImageSources:
 
 
 class BadRecords:
-    """Counts and names bad records while their batches are made, in the process that trains.
-
-    A record that is visited several times is counted once.
-    """
+    """Collects bad records in the process that trains. A record that is visited several times counts once."""
 
     def __init__(self, max_bad_records: int, source: str) -> None:
         self.reasons: dict[str, str] = {}  # from the name of a record to its problem
@@ -102,9 +99,10 @@ class BadRecords:
         self._lock = threading.Lock()
 
     def note(self, bad: tf.Tensor) -> tf.Tensor:
-        """Record the bad records of a batch when the graph runs; return 1.0 for a good record and 0.0 for a bad one.
+        """Note the bad records of a batch when the graph runs. Return 1.0 for a good record and 0.0 for a bad one.
 
-        `bad`, string [batch], has names as TFDS gives them, empty for good records. Too many bad records are an error.
+        `bad`, string [batch], has TFDS's name of each bad record, and is empty for a good one. Too many bad records
+        raise `tf.errors.InvalidArgumentError`.
         """
         is_good = bad == ''
         refusal = tf.cond(
@@ -114,7 +112,7 @@ class BadRecords:
             return tf.cast(is_good, tf.float32)
 
     def _note(self, bad):
-        """Return the error message that ends training; empty as long as training may continue."""
+        """Note bad records. Return an error message if there are too many, else an empty one."""
         for identifier in filter(None, bad):
             file, _, number = identifier.decode(errors='replace').rpartition('__')  # TFDS joins them in this way
             name = f'record {number} of {file}'

@@ -1,4 +1,4 @@
-"""Examples of a linear function with noise, generated from a seed: data whose true weights are known."""
+"""Generated examples of a linear function with noise. The true weights are known."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,9 +10,9 @@ _SPLITS = ('train', 'test')
 
 
 class LinearInput(base_input.MemoryInput):
-    """Rows of `targets = features @ weights + bias + noise`; features and noise are normally distributed.
+    """Rows of `targets = features @ weights + bias + noise`. Features and noise are normally distributed.
 
-    Weights, features and noise are always the same; the order of an epoch depends on (seed, epoch).
+    Weights, features and noise are always the same. The order of an epoch depends on (seed, epoch).
     """
 
     @classmethod

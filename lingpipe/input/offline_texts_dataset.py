@@ -1,4 +1,4 @@
-"""TFDS datasets of texts that need no network: the help topics of Python, and numbers in English words and digits."""
+"""TFDS datasets that need no network: Python's help topics, and spoken numbers."""
 
 import hashlib
 import sys
@@ -37,7 +37,7 @@ _TENS = 'twenty thirty forty fifty sixty seventy eighty ninety'.split()
 
 
 class PydocTopics(tfds.core.GeneratorBasedBuilder):
-    """Builder of the TFDS dataset 'pydoc_topics'; importing this module registers it."""
+    """Builder of the TFDS dataset 'pydoc_topics'. Importing this module registers the dataset."""
 
     name = 'pydoc_topics'
     VERSION = tfds.core.Version('1.1.0')
@@ -64,9 +64,10 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 
 
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Split documents {name: text} by the hash of their names into {'train', 'dev', 'test'}, in the hashes' order.
+    """Split documents {name: text} into 'train', 'dev' and 'test' by the hash of their names.
 
-    Dev keeps no paragraph of train; test keeps none of train or dev. Documents that lose all paragraphs are dropped.
+    'dev' has no paragraph of 'train'. 'test' has no paragraph of the other two. A document that loses all its
+    paragraphs is left out. Documents are in the order of their hashes.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_digest):
@@ -107,7 +108,7 @@ def _words(paragraph):
 
 
 class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
-    """Builder of the TFDS dataset 'spoken_numbers'; importing this module registers it."""
+    """Builder of the TFDS dataset 'spoken_numbers'. Importing this module registers the dataset."""
 
     name = 'spoken_numbers'
     VERSION = tfds.core.Version('1.0.0')
@@ -130,7 +131,7 @@ class SpokenNumbers(tfds.core.GeneratorBasedBuilder):
 
 
 def spoken(number: int) -> str:
-    """Return a whole number from 0 to 999,999 in English words, British style: with 'and' before tens and units."""
+    """Return a number from 0 to 999,999 in British English words, such as 'one hundred and one'."""
     if number >= 1000:
         thousands, rest = divmod(number, 1000)
         joint = ' and ' if 0 < rest < 100 else ' ' if rest else ''
@@ -145,7 +146,7 @@ def spoken(number: int) -> str:
 
 
 def split_numbers() -> dict[str, list[int]]:
-    """Draw the numbers of {'train', 'test'}, always the same ones, in the order of their hashes."""
+    """Return the numbers of 'train' and 'test', in the order of their hashes."""
     drawn = []
     for length in range(1, _NUM_DIGITS + 1):
         numbers = range(10**(length - 1) if length > 1 else 0, 10**length)

@@ -1,4 +1,4 @@
-"""The rows that training visits: each process's share, and the order, which depends only on seed and epoch."""
+"""Rows that training visits: their order, and the share of each process."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,7 +10,7 @@ LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
-    """Return the rows of all epochs in turn, endlessly, without the first `position` rows."""
+    """Return the rows of endless epochs, without the first `position` rows."""
     first_epoch, first_index = divmod(position, count)
 
     def rest_of(epoch):
@@ -21,7 +21,7 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Return row numbers, int64 scalars; each epoch has every row once. Skipping to `position` is quick."""
+    """Return endless row numbers, int64 scalars. Each epoch has every row once. Skipping to `position` is quick."""
     def of_epoch(epoch):
         return numbers(count, tf.stack([tf.constant(seed, tf.int64), epoch]) if shuffle else None)
 
@@ -29,7 +29,7 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
 
 
 def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Return row numbers, each once, int64 scalars; `order_seed`, int64 [2], permutes them. None: they ascend."""
+    """Return each row number once, int64 scalars. `order_seed`, int64 [2], permutes them. None: ascending."""
     found = tf.range(count, dtype=tf.int64)
     if order_seed is not None:
         found = tf.random.experimental.stateless_shuffle(found, order_seed)
@@ -38,7 +38,7 @@ def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
 
 def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: tf.Tensor | None,
                buffer_size: int) -> tf.data.Dataset:
-    """Read files once, and shuffle first the files and then the rows in a buffer.
+    """Read files once. Shuffle the files, then the rows in a buffer.
 
     If `order_seed` is None, the stored order is kept, and `read` gets None. Otherwise `order_seed` is int64 [2], and
     `read` gets a seed for the files: an int64 scalar, drawn from `order_seed`.
@@ -54,7 +54,7 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """One of several equal parts of every batch; each part is a run of consecutive rows.
+    """One of several equal parts of every batch. Each part has consecutive rows.
 
     ::
 
@@ -68,14 +68,14 @@ class Share:
     count: int = 1
 
     def size(self, batch_size: int) -> int:
-        """Return the number of rows of this share in a batch."""
+        """Return the number of own rows in a batch. Raise ValueError if `count` does not divide `batch_size`."""
         if batch_size % self.count:
             raise ValueError(f'input.batch_size: a batch has {batch_size} rows for {self.count} workers, and each must '
                              f'get as many. Set it to a multiple of {self.count}.')
         return batch_size // self.count
 
     def of(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Return the examples of this share; the first of the endless `examples` begins a batch.
+        """Return the examples of this share. `examples` must be endless and start with a batch's first row.
 
         Call this before expensive work on examples.
         """

@@ -28,16 +28,16 @@ def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
 
 
 class TokenizedInput(base_input.MemoryInput):
-    """Rows of tokens of a TFDS dataset; the row at a position of training is a pure function of (seed, position).
+    """Rows of tokens of a TFDS dataset. The row at a position of training depends only on (seed, position).
 
     ::
 
         in memory    numbers of rows from the position on -> rows of the share -> batches
         in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
 
-    A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If the
-    tokens are read from files, `_cut(tokens)` groups the tokens by row, and `_row(*tokens)` turns such a group into a
-    row.
+    A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If
+    tokens are read from files, `_cut(tokens)` makes the group of tokens of each row, and `_row(*tokens)` makes a row
+    from a group.
     """
 
     _tokens: Callable[[dict], Any]
@@ -61,9 +61,9 @@ class TokenizedInput(base_input.MemoryInput):
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
         """Return endless batches from row number `position` on.
 
-        Data in memory start at any position without delay; data in files are read again from the start of the training
-        run. In files, the start of a row is known only when everything before it is tokenized, so every share tokenizes
-        all texts. See `BaseInput`.
+        Data in memory start at any position without delay. Data in files are read again from the start of the training
+        run. A row's start in files is known only after all earlier texts are tokenized, so every share tokenizes all
+        texts. See `BaseInput`.
         """
         if self._data.num_bytes <= MEMORY_LIMIT_BYTES:
             return super().training_dataset(position, share)
@@ -79,7 +79,7 @@ class TokenizedInput(base_input.MemoryInput):
         return row_order.from_files(self._tokenized, order_seed, p.shuffle_buffer_size)
 
     def _tokenized(self, shuffle_seed: Any = None) -> tf.data.Dataset:
-        """Return the tokens of the split; the seed draws the order of the files."""
+        """Return the tokens of the split. The seed draws the order of the files."""
         return base_input.parallel_map(self._data.examples(shuffle_seed), self._tokens)
 
     def _check_params(self):
@@ -90,9 +90,9 @@ class TokenizedInput(base_input.MemoryInput):
 class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other, each ended by the tokenizer's `end_id`, so that no position is wasted. Each document
-    begins with the tokenizer's `start_ids` other than `end_id`. All documents in memory are one ring of tokens, which
-    every epoch cuts at different places::
+    Documents follow each other without padding. Each document begins with the tokenizer's `start_ids` other than
+    `end_id`, and ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at
+    different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
         epoch 1   --|----1----|----2----|----0----|----3----|    and the order in which sequences are visited
@@ -104,7 +104,7 @@ class TextInput(TokenizedInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the InstantiableParams of this input; `dataset` may be 'lm1b', say."""
+        """Return the InstantiableParams of this input. `dataset` may be 'lm1b', for example."""
         p = super().Params().Set(name='text_input', dataset='pydoc_topics', batch_size=16)
         p.Define('text_feature', None, "Feature that is read; None: 'text', or the only text of the dataset.")
         p.Define('sequence_length', 256, 'Number of tokens in a sequence.')
@@ -117,7 +117,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Return the spec of tokens, or a dictionary of the specs of tokens and padding mask; prepare no data."""
+        """Return the spec of the tokens. With `has_padding_mask`, return a dictionary of specs. Prepare no data."""
         tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
         if not params.has_padding_mask:
             return tokens
@@ -125,7 +125,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Return `tf.TensorSpec`s `[batch_size, length]` of labels, weights and byte counts; prepare no data."""
+        """Return the specs of labels, weights and byte counts, each `[batch_size, length]`. Prepare no data."""
         shape = [params.batch_size, params.sequence_length]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
@@ -135,7 +135,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return every token exactly once with weight 1, in stored order; padding and repetitions have weight 0."""
+        """Return every token exactly once with weight 1, in stored order. Padding and repetitions have weight 0."""
         p = self.params
         sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -144,7 +144,7 @@ class TextInput(TokenizedInput):
 
     @functools.cached_property
     def tokens(self) -> np.ndarray:
-        """All tokens of the split in stored order, an int32 array `[n]` in which every document has its end token."""
+        """All tokens of the split in stored order, int32 `[n]`. Every document ends with an end token."""
         logging.info('Loading %d texts of %s into memory.', self._data.num_examples, self.params.dataset)
         return np.concatenate(list(self._tokenized().as_numpy_iterator()))
 
@@ -164,7 +164,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Return where sequences start in the ring of all tokens, from sequence number `position` on."""
+        """Return sequence starts in the ring of tokens, from sequence number `position` on."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):
@@ -208,17 +208,17 @@ class TextInput(TokenizedInput):
 
 
 def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a text so that every token is predicted once, after at least `context` tokens, except near the start.
+    """Cut a text into sequences in which every token is predicted once.
 
         |--------| counts        length 8, context 3
              |ccc-----|          c: shown, but counted before
                   |ccc-----|
 
-    The first token is predicted from `end_id`, which also pads the last sequence.
+    A prediction sees at least `context` earlier tokens, except near the start. The first token is predicted from
+    `end_id`, which also pads the last sequence.
 
     Returns:
-        An int32 array `[count, length + 1]`, in which the last `length` tokens of each row are to be predicted, and the
-        float32 weights `[count, length]` of these tokens.
+        Rows, int32 `[count, length + 1]`, and float32 weights `[count, length]` of the last `length` tokens per row.
     """
     advance = length - context
     count = 1 + max(0, -(-(len(tokens) - length) // advance))

@@ -1,4 +1,4 @@
-"""Text records from JSON lines, CSV or TFDS, and the base class of record inputs; errors name a record's place."""
+"""Text records from JSON lines, CSV or TFDS, and the base class of their inputs."""
 
 import csv
 import dataclasses
@@ -22,7 +22,7 @@ _LONGEST_FIELD = 2**31 - 1  # characters of a CSV field; Python allows 128 KiB
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One example as it is stored. If a value has the wrong kind, methods raise ValueError and name the field."""
+    """One example as it is stored. Methods raise ValueError if a field is missing or invalid."""
 
     place: str  # file and line, or another description by which a person finds it
     fields: dict[str, Any]  # dictionary from a field's name to a str, number, bool, list, dictionary or None
@@ -35,7 +35,7 @@ class Record:
         return value
 
     def label(self, field: str) -> str:
-        """Return the name of a class: a text unchanged; an integer or a boolean as JSON writes it."""
+        """Return the name of a class. An integer or a boolean becomes text as in JSON."""
         value = self._value(field)
         if isinstance(value, int):  # a bool too
             return json.dumps(value)
@@ -55,7 +55,7 @@ class Record:
 
 
 def from_files(files: str) -> Iterator[Record]:
-    """Yield the records of all files in the order of their paths; the first row of a CSV file names its columns."""
+    """Yield the records of all files, ordered by path. The first row of a CSV file names the columns."""
     for path in base_input.paths_of(files):
         ending = os.path.splitext(path)[1].lower()
         if ending not in _READERS:
@@ -82,7 +82,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Return the class names, in order, of the feature `label`, or None if it has none; prepare no data."""
+    """Return the class names of the feature `label`, or None if it has none. Prepare no data."""
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
@@ -140,16 +140,16 @@ def _plain_value(feature, value):
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
-    """Call a function for some rows at a time, and concatenate the nests of arrays `[rows, ...]` that it returns.
+    """Call a function on one slice of rows after another, and concatenate the nests of arrays `[rows, ...]`.
 
-    KerasHub's preprocessors run on Python strings in this way; tracing them takes seconds and makes them no faster.
+    KerasHub's preprocessors run on Python strings in this way. Tracing takes seconds and makes them no faster.
     """
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
 
 class RecordInput(base_input.MemoryInput):
-    """Text records from files or TFDS; the input reads and checks them when it is created, and keeps them in memory.
+    """Text records from files or TFDS, kept in memory. Records are read and checked when the input is created.
 
     A subclass defines three members. `_fields` lists the params, such as 'text_field', whose values name fields of a
     record. `_arrays(records)` turns a list of records into arrays, one per column. `_batch` is as in `MemoryInput`.
@@ -160,7 +160,7 @@ class RecordInput(base_input.MemoryInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the InstantiableParams of this input; set either `files` or `dataset`."""
+        """Return the InstantiableParams of this input. Set either `files` or `dataset`."""
         p = super().Params().Set(batch_size=16)
         p.Define('files', None, "Path of a file ('.jsonl', '.csv') or of a folder of files, or a pattern such as "
                                 '"data/*.jsonl"; None: the TFDS dataset.')
@@ -178,7 +178,7 @@ class RecordInput(base_input.MemoryInput):
             self._columns = tuple(map(tf.constant, self._arrays(records)))
 
     def _records(self):
-        """Read the records; from TFDS, read only the fields that the params in `_fields` name."""
+        """Read the records. From TFDS, read only the fields that the params in `_fields` name."""
         p = self.params
         if p.files is not None:
             return from_files(p.files)

@@ -21,7 +21,7 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
 
 
 def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Return the builder of a dataset, after preparing the data if they do not exist."""
+    """Return the builder of a dataset. Prepare missing data, or raise RuntimeError if that fails."""
     builder = find_builder(dataset, data_dir)
     if builder.data_path.exists():
         return builder
@@ -62,9 +62,9 @@ def _prepare(builder):
 
 
 class Split:
-    """One split of a TFDS dataset; `num_bytes` is the size of the split as it is stored.
+    """One split of a TFDS dataset. `num_bytes` is the stored size of the split.
 
-    The constructor finds all mistakes (unknown name or split, missing data) before any graph is built.
+    The constructor raises ValueError for an unknown name or split, and RuntimeError if data cannot be prepared.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
@@ -74,9 +74,9 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Return dictionaries with the features and 'tfds_id', a string that names a file and a record number in it.
+        """Return dictionaries of features and 'tfds_id'. The id is a string that names a file and a record in it.
 
-        `shuffle_seed`, an int64 scalar, determines a random order of the files; None: stored order.
+        `shuffle_seed`, an int64 scalar, draws the order of the files. None: stored order.
         """
         shuffle_files = shuffle_seed is not None and not self.builder.info.disable_shuffling
         read_config = tfds.ReadConfig(
@@ -103,7 +103,7 @@ def _split_info(builder, split):
 class TfdsImages(Split):
     """One split of a TFDS dataset with an 'image' and a 'label'.
 
-    `image_shape` is (height, width, channels); height and width are None if they differ among images.
+    `image_shape` is (height, width, channels). Height and width are None if images differ in size.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
@@ -119,14 +119,14 @@ class TfdsImages(Split):
 
 
 def described_images(dataset: str, data_dir: str | None = None) -> tuple[tuple, list[str]]:
-    """Return the `TfdsImages.image_shape` of a dataset and the names of its classes, without preparing any data."""
+    """Return the `TfdsImages.image_shape` and the class names of a dataset. Prepare no data."""
     image, label = _image_and_label(find_builder(dataset, data_dir))
     return image.shape, label.names
 
 
 @contextlib.contextmanager
 def _without_advice():
-    """Hide the warnings of TensorFlow about how TFDS calls TensorFlow; a user cannot change these calls."""
+    """Hide TensorFlow's warnings about calls by TFDS, which a user cannot change."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel('ERROR')

@@ -1,4 +1,4 @@
-"""Tokenizers: one of bytes, and one of byte pairs that learns its vocabulary from the training text of a model."""
+"""Tokenizers: one of bytes, and one that learns byte pairs from training texts."""
 
 import functools
 import json
@@ -13,12 +13,12 @@ from lingpipe.input import hub_tokenizer
 
 
 class ByteTokenizer:
-    """Every byte is a token; byte 0, which does not occur in text, ends a document.
+    """Tokenizer of bytes. Byte 0, which does not occur in text, ends a document.
 
-    Another tokenizer is a class with the same attributes and methods; set its Params as the `tokenizer` of `TextInput`.
+    Another tokenizer needs the same attributes and methods. Set its Params as the `tokenizer` of `TextInput`.
 
     Attributes:
-        end_id: the token that ends a document and precedes its first token; text and translation inputs pad with it.
+        end_id: the token after a document and before its first token. Text and translation inputs pad with it.
         start_ids: the tokens at the start of a text in a row of `InstructionInput` and in generation.
         stop_ids: the tokens that end a text in generation.
         pad_id: the token that pads a row of `InstructionInput`.
@@ -43,21 +43,21 @@ class ByteTokenizer:
         return tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text of integer tokens as a Python string; bytes that are not UTF-8 become '\\ufffd'."""
+        """Return the text of tokens as a Python string. Bytes that are not UTF-8 become '\\ufffd'."""
         return bytes(token for token in map(int, tokens) if token != self.end_id).decode('utf-8', errors='replace')
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return how many bytes of text each token stands for, float32; the end of a document counts as one byte."""
+        """Return the number of text bytes of each token, float32. The end of a document counts as one byte."""
         return tf.ones_like(tokens, tf.float32)
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return start and prompt tokens, as at the start of a training document; if there are none, the end token."""
+    """Return start and prompt tokens, as in a training document. If both are empty, return the end token."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Return the text that was written after a prompt; `written` has no stop token.
+    """Return the text that was written after a prompt. `written` has no stop token.
 
     Prompt and text are decoded together, because SentencePiece shows no space before the first token of a text.
     """
@@ -66,7 +66,7 @@ def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
 
 
 class _Kind(NamedTuple):
-    """The special tokens of a KerasHub tokenizer class; these tokens get the lowest ids."""
+    """The special tokens of a KerasHub tokenizer class. They have the lowest ids."""
 
     special_tokens: list[str]
     start_id: int
@@ -85,10 +85,10 @@ _KINDS = {
 
 
 class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
-    """Tokens are bytes, or byte sequences that byte-pair encoding joins into one (arXiv 1508.07909, section 3.2).
+    """Tokenizer of bytes and byte sequences, by byte-pair encoding (arXiv 1508.07909, section 3.2).
 
-    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and runs `encode`; other methods use
-    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte, and the result is always the same.
+    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and runs `encode`. Other methods use
+    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte. The result is always the same.
     """
 
     @classmethod
@@ -107,7 +107,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Return the names of the tensors that classifiers with this tokenizer take; learn no vocabulary."""
+        """Return the names of the tensors that classifiers with this tokenizer take. Learn no vocabulary."""
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:
@@ -151,7 +151,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor for `keras_hub_class` and `task`; GPTs have none for classification."""
+        """Return KerasHub's preprocessor for `task`. Raise ValueError if `keras_hub_class` has none."""
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
         suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
         if chosen not in suitable:

@@ -13,9 +13,9 @@ from lingpipe.input import base_input, text_input, tfds_builders
 
 def chosen_languages(dataset: str, data_dir: str | None = None, source_language: str | None = None,
                      target_language: str | None = None) -> tuple[str, str]:
-    """Return the languages to translate from and into, without preparing any data.
+    """Return the source language and the target language. Prepare no data.
 
-    By default they are the dataset's supervised keys. Raises ValueError if the dataset or a language is unknown.
+    The default is the dataset's supervised keys. Raises ValueError if the dataset or a language is unknown.
     """
     info = tfds_builders.find_builder(dataset, data_dir).info
     if not isinstance(info.features, tfds.features.Translation):
@@ -42,15 +42,15 @@ class TranslationInput(text_input.TokenizedInput):
         labels   1 2 0 0 0 0            ended by end_id
         weights  1 1 1 0 0 0
 
-    Accelerators need static shapes, and each shape is compiled separately, so all batches have one shape. Training
-    leaves out pairs with an empty or overlong sentence; evaluation keeps all pairs, and truncates overlong sentences.
+    All batches have one shape, because accelerators compile each shape separately. Training leaves out pairs with an
+    empty or overlong sentence. Evaluation keeps all pairs, and truncates overlong sentences.
     """
 
     example_name = 'pairs'
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the InstantiableParams of this input; `dataset` may be 'wmt14_translate/de-en', say."""
+        """Return the InstantiableParams of this input. `dataset` may be 'wmt14_translate/de-en', for example."""
         p = super().Params().Set(name='translation_input', dataset='spoken_numbers', batch_size=64)
         p.Define('source_language', None, "Language to translate from; None: the first of the dataset's keys.")
         p.Define('target_language', None, "Language to translate into; None: the second of them.")
@@ -60,13 +60,13 @@ class TranslationInput(text_input.TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return `tf.TensorSpec`s of a batch's tokens, as a dictionary of 'source' and 'target'; prepare no data."""
+        """Return the specs of the tokens 'source' and 'target', as a dictionary. Prepare no data."""
         return {'source': tf.TensorSpec([params.batch_size, params.source_length], tf.int32),
                 'target': tf.TensorSpec([params.batch_size, params.target_length], tf.int32)}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the `tf.TensorSpec`s of labels and of weights, both `[batch_size, length]`; prepare no data."""
+        """Return the specs of labels and weights, both `[batch_size, length]`. Prepare no data."""
         shape = [params.batch_size, params.target_length]
         return tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
@@ -77,13 +77,13 @@ class TranslationInput(text_input.TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return every pair once, in stored order; the last batch is padded with pairs of weight 0."""
+        """Return every pair once, in stored order. Pairs of weight 0 pad the last batch."""
         batches = self._tokenized().map(self._row).batch(self.params.batch_size)
         return self._finish(base_input.filled_up(batches, self.params.batch_size).map(self._batch))
 
     @functools.cached_property
     def _columns(self):
-        """Sources, targets, labels and weights of all pairs that fit, each an array `[pairs, length]`."""
+        """Sources, targets, labels and weights of all pairs that fit, each `[pairs, length]`."""
         logging.info('Loading %d pairs of %s into memory.', self._data.num_examples, self.params.dataset)
         batches = list(self._cut(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
         if not batches:

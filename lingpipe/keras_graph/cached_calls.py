@@ -1,4 +1,4 @@
-"""A model's methods that keep caches, cut into the stages of a pipeline; each cache stays on its layer's device."""
+"""Methods of a model that use caches, cut into stages. A layer's cache stays on the layer's device."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -22,9 +22,9 @@ class Weights(NamedTuple):
     devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Return, on the device of each stage, the values of all variables: `[stages][variables]`.
+        """Return the values of all variables on the device of each stage: `[stages][variables]`.
 
-        If a stage does not use a value, TensorFlow never copies the value there, because nothing reads the copy.
+        TensorFlow copies a value only to the stages that use it.
         """
         values = []
         for variable, stage in zip(self.variables, self.stages):
@@ -72,13 +72,13 @@ class Split(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A cache in parts, which replaces the whole cache in a model's own loop over tokens."""
+    """The parts of a cache. A model's own loop over tokens passes them on instead of the whole cache."""
 
     tensors: list[list[tf.Tensor]]  # the parts of each tensor of the cache, each part on its device
 
 
 class CachedCall:
-    """A method of a model, cut into stages according to the weights that its operations depend on.
+    """A method of a model, cut into the stages of a pipeline.
 
     ::
 
@@ -93,8 +93,8 @@ class CachedCall:
     parts of the stack become the slices of the next call.
 
     Args:
-        method: bound method of the model. Its parameters whose names end in 'cache' are caches, and its last results
-            are their new values.
+        method: bound method of the model. Parameters whose names end in 'cache' are caches. The last results are the
+            new values of the caches.
         jit_compile: whether XLA compiles the function of each stage.
 
     Attributes:
@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph; the first call takes whole caches, later calls take returned `Parts`.
+        """Run the method in the current graph. The first call takes whole caches, later calls the returned `Parts`.
 
         Args:
             *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.
@@ -149,7 +149,7 @@ class CachedCall:
 
 
 class _Program:
-    """A traced method: placeholders, results, old and new tensors of each cache, and one piece for each stage."""
+    """A traced method, cut into one piece for each stage."""
 
     def __init__(self, method, weights, specs, caches):
         self._weights = weights
@@ -180,7 +180,7 @@ class _Program:
         return stages
 
     def _stage(self, tensor):
-        """Return the stage that computes a tensor; the last one if it depends on no weights."""
+        """Return the stage that computes a tensor; the last stage if the tensor depends on no weights."""
         return self._stages.get(tensor.op, len(self._weights.devices) - 1)
 
     def splits(self):
@@ -195,7 +195,7 @@ class _Program:
         return Split(axes.pop() if is_stack else None, [self._weights.devices[self._stage(part)] for part in parts])
 
     def make_pieces(self, splits, jit_compile):
-        """Cut the graph at the stages; `splits` has a list of `Split`s for each cache."""
+        """Cut the graph into stages. `splits` has a list of `Split`s for each cache."""
         rows = {name: list(zip(self._arguments[name], self._new[name], splits[name])) for name in splits}
         self._cache_feeds = {name: [_feeds(old, split) for old, _, split in rows[name]] for name in rows}
         self._new_parts = {name: [_new_parts(*row) for row in rows[name]] for name in rows}
@@ -218,7 +218,7 @@ class _Program:
             feeds += outputs
 
     def run(self, weights, arguments, parts):
-        """Return the list of the results that are not caches, and the dictionary with the new parts of all caches."""
+        """Run all pieces. Return the list of results that are not caches, and {name of a cache: its new parts}."""
         values = {placeholder.ref(): tensor for name, value in arguments.items() if name in self._arguments
                   for placeholder, tensor in zip(self._arguments[name], _tensors(value))}
         for name, tensors in self._cache_feeds.items():
@@ -236,7 +236,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {tensor: number of its part} for each tensor that the graph reads: a whole cache, or slices of it."""
+    """Return {slice of a cache: number of its part}. Without an axis, the whole cache is part 0."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)
@@ -246,7 +246,7 @@ def _feeds(old, split):
 
 
 def _new_parts(old, new, split):
-    """Return the list of the new parts of a tensor of a cache; [] if the tensor does not change."""
+    """Return the new parts of a cache's tensor, or [] if the tensor does not change."""
     if new is old:
         return []
     if split.axis is None:
@@ -257,19 +257,19 @@ def _new_parts(old, new, split):
 
 
 def _readers(tensor):
-    """Return the operations that read a tensor, but not those that only read a shape that is known."""
+    """Return the operations that read a tensor. Reading a known shape does not count."""
     return [operation for operation in tensor.consumers()
             if operation.type != 'Shape' or not tensor.shape.is_fully_defined()]
 
 
 def _slices(cache):
-    """Return the dictionary from each slice of a cache to its (axis, index); {} if the cache has other readers too."""
+    """Return {slice of a cache: (axis, index)}, or {} if the cache has other readers too."""
     found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
     return {} if None in found.values() else found
 
 
 def _slice_of(operation):
-    """Return the pair (axis, index) of an operation that takes a slice at an index of an axis; None for others."""
+    """Return (axis, index) if an operation takes a slice at an index of an axis, else None."""
     if operation.type != 'StridedSlice':
         return None
     whole, begin, _, strides = [tensor if place == 0 else tf.get_static_value(tensor)

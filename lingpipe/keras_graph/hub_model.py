@@ -1,4 +1,4 @@
-"""Models of KerasHub as bodies: from a preset, or from a backbone's class and arguments, with a head."""
+"""Models of KerasHub as bodies: a preset or a new backbone, with a head."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ _PART_BYTES = 2**20
 
 
 class KerasHubModel(model_source.KerasModelSource):
-    """A backbone of KerasHub with a head; the weights of a preset go tensor by tensor to their partitions."""
+    """A backbone of KerasHub with a head. A preset's weights go tensor by tensor to their partitions."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -71,7 +71,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError if the tokenizer has a wrong KerasHub class or, with a preset, is not from KerasHub."""
+        """Raise ValueError for a KerasHub tokenizer of a wrong class. With a preset, refuse other tokenizers too."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -84,7 +84,7 @@ class KerasHubModel(model_source.KerasModelSource):
                              f'tokens of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
 
     def export(self, model: keras.Model, folder: str, tokenizer: hub_tokenizer.KerasHubTokenizer) -> list[str]:
-        """Write a preset with the tokenizer of training; plain KerasHub can load the preset."""
+        """Write a preset with the tokenizer of training. Plain KerasHub can load the preset."""
         if not hasattr(model, 'save_to_preset'):
             return []
         path = os.path.join(folder, 'preset')
@@ -116,7 +116,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
-    """Return a preset's preprocessor for a model; None without a preset, or if preset or model has none."""
+    """Return a preset's preprocessor for a model. None: there is no preset, or preset or model has none."""
     preprocessor_class, exists = getattr(type(model), 'preprocessor_cls', None), keras_hub_presets().check_file_exists
     if not (preset and preprocessor_class) or not any(exists(preset, name) for name in _PREPROCESSOR_CONFIGS):
         return None
@@ -142,7 +142,7 @@ def _with_head(hub, backbone, p):
 
 
 def _stored_config(preset, task_class):
-    """Return the config of the head in a preset; {} if the preset has no head of class `task_class`."""
+    """Return the config of the head in a preset, or {} if the preset has no head of class `task_class`."""
     presets = keras_hub_presets()
     if not (preset and presets.check_file_exists(preset, _TASK_CONFIG)):
         return {}
@@ -151,7 +151,7 @@ def _stored_config(preset, task_class):
 
 
 def _tokenizer_class(model):
-    """Return the class of KerasHub tokenizers for a model, or None if KerasHub has none for it."""
+    """Return the KerasHub tokenizer class for a model, or None if there is none."""
     if getattr(type(model), 'preprocessor_cls', None) is not None:
         return getattr(type(model).preprocessor_cls, 'tokenizer_cls', None)
     backbone_class = type(getattr(model, 'backbone', model))
@@ -160,7 +160,7 @@ def _tokenizer_class(model):
 
 
 def _load_backbone_weights(loader, backbone):
-    """Read weights into an existing backbone, whose variables are on the devices of their partitions."""
+    """Load weights into an existing backbone. Its variables stay on the devices of their partitions."""
     if hasattr(loader, '_load_backbone_weights'):
         loader._load_backbone_weights(backbone)
         return
@@ -190,7 +190,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Let `assign` work part by part in the `with` block; at its end, initialise variables not assigned."""
+        """Let `assign` work part by part in the `with` block. At its end, initialise variables not assigned."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)
@@ -222,7 +222,7 @@ def _assign(assigned, variable, value):
 
 
 def _assign_rows(variable, start, rows):
-    """Assign rows in place; assigning to a slice would first read, and so copy, the whole variable."""
+    """Assign rows in place. Assigning to a slice would first copy the whole variable."""
     with tf.device(variable.device):
         tf.raw_ops.ResourceStridedSliceAssign(
             ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)

@@ -1,4 +1,4 @@
-"""A Keras Sequential or Functional model as a list of units that can be cut anywhere, even across skip connections."""
+"""A Keras model as a list of units. Cuts can be between any units, even across skip connections."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Return (units that also return the outputs' logits, {place of an output: value number of its logits})."""
+    """Return (units, {place of an output: value number of its logits}). The units also return these logits."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
@@ -35,7 +35,7 @@ def _hand_out_logits(units, outputs, values):
 
 
 def _positions(unit, inputs, training):
-    """Return the places of a unit's outputs whose logits have the same shape and dtype as the output."""
+    """Return the places of a unit's outputs that have logits of the same shape and dtype."""
     found = set()
 
     def find(unused_arguments, results):
@@ -49,7 +49,7 @@ def _positions(unit, inputs, training):
 
 
 def _concrete(unit, inputs, training, read):
-    """Trace a unit on pairs (spec, spec of the Keras mask), and call `read(arguments, outputs)` in the trace."""
+    """Trace a unit and `read(arguments, outputs)` in one graph. `inputs` has pairs (spec, spec of the Keras mask)."""
     def run(inputs, values):
         arguments = [tensor for tensor, _ in inputs]
         for tensor, mask in inputs:
@@ -70,7 +70,7 @@ def _has_logits(tensor):
 
 
 class ModelGraph:
-    """A model flattened into units, one for each layer call, in the order in which Keras runs them.
+    """A model flattened into units, one for each layer call, in Keras's order.
 
     Args:
         model: built `keras.Sequential` or Functional `keras.Model`; nested models are flattened too if they consist
@@ -102,18 +102,18 @@ class ModelGraph:
 
     @property
     def output_structure(self) -> Any:
-        """Nest of `tf.TensorSpec` of the model's outputs; as in Keras, a list of one tensor becomes that tensor."""
+        """Nest of `tf.TensorSpec` of the model's outputs. As in Keras, a list of one tensor becomes that tensor."""
         structure = self._functional.output
         if isinstance(structure, (list, tuple)) and len(structure) == 1:
             structure = structure[0]
         return keras.tree.map_structure(_spec_of, structure)
 
     def refuse_micro_batches(self) -> None:
-        """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
+        """Raise ValueError if micro-batches would change what the model computes."""
         model_checks.refuse_mixed_rows(self, self._outputs)
 
     def refuse_changes(self) -> None:
-        """Raise ValueError if the graph of the model, or of a nested model, has changed since the model was cut."""
+        """Raise ValueError if the graph of the model or a nested model has changed since the cut."""
         now = model_units.flatten_model(self.model).graphs
         for before, after in itertools.zip_longest(self._graphs, now, fillvalue=('', None)):
             if before != after:
@@ -123,7 +123,7 @@ class ModelGraph:
                     'Make a new pipeline of it by GPipeLayer.from_keras.')
 
     def flatten_inputs(self, inputs: Any) -> list[tf.Tensor]:
-        """Flatten a user's inputs, a nest of tensors `[batch, ...]`; cast and reshape them as the model does."""
+        """Flatten a user's nest of tensors `[batch, ...]`. Cast and reshape the tensors as the model does."""
         inputs = model_units.without_others(self._functional, inputs)
         # pylint: disable=protected-access
         self._functional._assert_input_compatibility(inputs)
@@ -143,7 +143,7 @@ class ModelGraph:
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends, self._unmasked)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
-        """Move each stage's variables, and their slots in the model's optimizer, to the stage's device, in place."""
+        """Move each stage's variables and their optimizer slots to the stage's device, in place."""
         self._allocate(random_seeds.seed_generator_states([self.model]))  # initializers may draw from them
         model_segments.move_variables(stage_parts, devices)
         self._allocate([*self.model.variables, *self.model.metrics_variables])  # no unit reads these
@@ -157,7 +157,7 @@ class ModelGraph:
                 model_segments.place_variable(variable, 'CPU:0')
 
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
-        """Count the operations and parameters of each unit from shapes, without running it or copying a weight.
+        """Analyse each unit from shapes. No unit is run, and no weight is copied.
 
         A shared layer's parameters are counted at its first unit. Units that differ only in weights are traced once.
 
@@ -190,7 +190,7 @@ class ModelGraph:
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Return (trainable, other) weights that no earlier unit uses; states of seed generators are left out."""
+        """Return (trainable, other) weights that no earlier unit uses, without states of seed generators."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -204,7 +204,7 @@ class ModelGraph:
         return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:
-        """Return for each unit whether it has a backward pass: it has a trained weight or its inputs depend on one."""
+        """Return, for each unit, whether the unit has a trained weight or its inputs depend on one."""
         reached, found = set(), []
         for unit in self.units:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
@@ -226,7 +226,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Drop from all units the values that are None in the trace; Keras's symbolic outputs have tensors there."""
+        """Drop the values that are None in the trace. Keras's symbolic outputs have tensors there."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
@@ -246,7 +246,7 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """Trace a unit; if its Python code needs unknown sizes, count one multiply-add for each trained weight."""
+    """Trace a unit. If its Python code needs unknown sizes, count one multiply-add per trained parameter."""
     try:
         return _trace(unit, inputs)
     except TypeError:
@@ -262,7 +262,7 @@ def _num_values(weights):
 
 
 def describe(unit: model_units.Unit) -> str | None:
-    """Return a text that is equal for units that differ only in weights; None if the layer has no config."""
+    """Return a text that is equal for units that differ only in weights. None: the layer has no config."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except Exception:  # `get_config` may fail in any way
@@ -272,7 +272,7 @@ def describe(unit: model_units.Unit) -> str | None:
 
 
 def _trace(unit, inputs):
-    """Return a unit's `Flops`, (spec, mask's spec) of each output, and indices of inputs whose masks it removes."""
+    """Return a unit's `Flops`, (spec, mask spec) of each output, and indices of inputs that lose their masks."""
     unmasked = []
 
     def with_masks(arguments, outputs):

@@ -1,4 +1,4 @@
-"""The choice of weights to train: low-rank parts (LoRA, arXiv 2106.09685), and weights named by regular expressions."""
+"""The choice of weights to train: low-rank parts (LoRA, arXiv 2106.09685), and weights chosen by path."""
 
 import contextlib
 import re
@@ -86,7 +86,7 @@ def _add_default_parts(model, able, rank):
 
 
 def _layers_by_path(model, named):
-    """Return a dictionary from path to the list of the layers there that can have LoRA."""
+    """Return {path: list of layers that can have LoRA}."""
     names, found = {id(variable): name for name, variable in named.items()}, {}
     for layer in model._flatten_layers(include_self=False):  # pylint: disable=protected-access
         if hasattr(layer, 'lora_enabled') and layer.weights:
@@ -95,7 +95,7 @@ def _layers_by_path(model, named):
 
 
 def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[str]:
-    """Return the names that at least one of the regular expressions `patterns` matches; errors name the `field`."""
+    """Return the names that any pattern matches. Raise ValueError, naming `field`, if a pattern matches nothing."""
     if not isinstance(patterns, (list, tuple)) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f'{field}={patterns!r} is not a list of regular expressions. Write it like '
                          f"{field}=['.*/bias'].")
@@ -107,7 +107,7 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
 
 
 def _freeze_others(model, kept):
-    """Freeze all but `kept`, as whole layers where possible, so that a frozen batch norm keeps its averages."""
+    """Freeze all weights but `kept`. Freeze whole layers where possible: a frozen batch norm keeps its averages."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):
@@ -161,10 +161,10 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def merged(model: keras.Model) -> Iterator[None]:
-    """Merge LoRA into the kernels of a model inside the `with` block, so that the model can be written without LoRA.
+    """Merge LoRA into a model's kernels inside the `with` block, to write the model without LoRA.
 
-    Keras merges too when it saves, but in the precision of the layers' computation, and leaves LoRA in their configs.
-    Quantized kernels are left to Keras, which merges LoRA into them and computes new scales.
+    Keras also merges when it saves, but in the layers' compute dtype, and it leaves LoRA in their configs. Quantized
+    kernels are left to Keras, which merges LoRA into them and computes new scales.
     """
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):

@@ -1,4 +1,4 @@
-"""Checks that a model fits its input and keeps the rows of a batch apart, so that micro-batches change no result."""
+"""Checks that micro-batches change no result of a model, and that the model fits its input."""
 
 import dataclasses
 from typing import Any
@@ -13,11 +13,11 @@ _BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
 
 
 def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
-    """Raise ValueError if an operation mixes the rows of a batch, or an output's first dimension is not the batch.
+    """Raise ValueError if a model needs the whole batch at once.
 
     Layers may mix the rows of a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers with an
-    axis of 0 must keep rows apart, and their graphs must show that they do. In a model with a fixed batch size, each
-    tensor whose first dimension has that size is taken as a batch.
+    axis of 0 must keep rows apart, and their graphs must show it. Each output's first dimension must be the batch. In a
+    model with a fixed batch size, each tensor whose first dimension has that size is taken as a batch.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):
@@ -38,7 +38,7 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 
 
 def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
-    """Raise ValueError if a Lambda or a layer with axis 0 mixes rows; `specs` has a nest of specs per layer."""
+    """Raise ValueError if a Lambda or a layer with axis 0 mixes rows. `specs` has a nest of specs per layer."""
     for layer, nest in zip(layers, specs):
         given = tf.nest.map_structure(lambda spec: None if spec is None else row_dependence.rows(spec), nest)
         if _works_on_the_batch(layer, [value for value in tf.nest.flatten(given) if value is not None]):
@@ -54,7 +54,7 @@ def _traced(layer: Any, given: Any) -> list[row_dependence.Value]:
 
 
 def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
-    """Return a copy of a unit whose specs have an unknown batch size instead of a fixed one from `sizes`."""
+    """Return a copy of a unit with an unknown batch size where a spec has one of `sizes`."""
     return dataclasses.replace(unit, specs=[
         tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes else spec
         for spec in unit.specs])
@@ -65,7 +65,7 @@ class _SizesDifferError(Exception):
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_dependence.Value]:
-    """Return a dictionary from the number of each tensor of a model to the tensor's `Value`."""
+    """Return {number of a tensor: `Value` of the tensor} for all tensors of a model."""
     values = {number: row_dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]
@@ -116,7 +116,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
-    """Return whether to check for mixed rows: True for operations, Lambdas, layers with axis 0 except batch norm."""
+    """Return whether to check for mixed rows: in operations, Lambdas, and layers with axis 0 except batch norm."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1
@@ -165,13 +165,13 @@ def _assumed(unit: Any, given: list[row_dependence.Value]) -> list[row_dependenc
 
 
 def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
-    """Raise ValueError if `given`, a nest of specs `[batch, ...]`, has sizes that the model does not take."""
+    """Raise ValueError if the model does not take the sizes of `given`, a nest of specs `[batch, ...]`."""
     functional._assert_input_compatibility(model_units.without_others(functional, given))
     refuse_long(model, functional, model_units.flat_inputs(functional, given))
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError for tokens at positions without an embedding; XLA would use another position's embedding."""
+    """Raise ValueError for more tokens than position embeddings. XLA would use another position's embedding."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):

@@ -1,4 +1,4 @@
-"""A flattened model cut into stages: the units of each stage, and the tensors that it reads from other stages."""
+"""The cut of a flattened model into stages."""
 
 from collections.abc import Container
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from lingpipe.stages import random_seeds
 
 
 class Segment:
-    """One unit as a function from a list of tensors to a list of tensors; the segments of a stage run one by one.
+    """One unit of a stage, as a function from a list of tensors to a list of tensors.
 
     Args:
-        after: numbers of the output values, each of which is in `before` or is a result of the unit.
-        unmasked: numbers of the input values whose Keras masks were removed by a unit of an earlier stage.
+        before, after: numbers of the input and output values. An output is an input or a result of the unit.
+        unmasked: numbers of the input values whose Keras masks an earlier stage removed.
     """
 
     def __init__(self, unit: model_units.Unit, before: list[int], after: list[int],
@@ -30,7 +30,7 @@ class Segment:
         self._is_unmasked = [value in unmasked for value in before]
 
     def __call__(self, values: list, training: bool) -> list:
-        """Run the unit; values that only pass through stay as they are, with their Keras masks."""
+        """Run the unit. Values that only pass through stay as they are, with their Keras masks."""
         values = [tf.identity(value) if without else value for value, without in zip(values, self._is_unmasked)]
         made = self._unit([values[place] for place in self._arguments], training)
         self._require_as_in_training(made, training)
@@ -38,7 +38,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raise ValueError unless the same outputs are None as in training mode, in which the model was cut."""
+        """Raise ValueError if other outputs are None than in training mode, in which the model was cut."""
         if self.layers and (len(made) != len(self._unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self._unit.name!r} returns None for other outputs with training={training} than when the '
@@ -62,7 +62,7 @@ class StageParts(NamedTuple):
 
 def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
         unmasked: dict[int, int]) -> list[StageParts]:
-    """Cut a list of units into stages; a value that skips stages goes directly from producer to consumers::
+    """Cut a list of units into stages. A value that skips stages goes directly from producer to consumers::
 
         units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 0) from a
                   +------------> e
@@ -85,7 +85,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
 
 
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
-    """Move the variables of each stage to its device in place, so the model and its pipeline keep sharing them.
+    """Move the variables of each stage to its device, in place. Model and pipeline still share them.
 
     A variable of several stages goes to the first of them. The states of seed generators stay where they are.
     """
@@ -100,7 +100,7 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
 
 
 def place_variable(variable: keras.Variable, device: str) -> None:
-    """Move a variable to a device, in place; a variable without a value is allocated there."""
+    """Move a variable to a device, in place. A variable without a value is allocated there."""
     if variable_placement.is_allocated(variable):
         variable_placement.move(variable, device)
         return
@@ -109,7 +109,7 @@ def place_variable(variable: keras.Variable, device: str) -> None:
 
 
 def _segments(run, before, after, unmasked):
-    """Return the segments of a stage's units; each passes on only what a later unit or another stage still needs."""
+    """Return the segments of a stage. Each passes on only values that a later unit or another stage needs."""
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:

@@ -1,4 +1,4 @@
-"""Params of a whole Keras model for a pipeline to cut; they take the place of a list of layers."""
+"""Params of a whole Keras model, which a pipeline cuts. They replace a list of layers."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ _NAME_COUNTERS = 'object_name_uids'
 
 
 class KerasModelSource:
-    """The source of a Keras model: it makes the layers, then loads weights once the variables are placed on devices.
+    """The source of a Keras model. Weights are loaded once the variables are on their devices.
 
     ::
 
@@ -24,7 +24,8 @@ class KerasModelSource:
         (GPipeLayer cuts it, and allocates each variable on the device of its partition)
         load_weights  ──> one tensor after the other, each to its device
 
-    A subclass defines `Params()` with its own fields, `make` and, unless `make` creates the weights, `load_weights`.
+    A subclass defines `make`, and its own fields in `Params()`. It also defines `load_weights` unless `make` creates
+    the weights.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -45,11 +46,11 @@ class KerasModelSource:
         self.params.Freeze()
 
     def make(self) -> keras.Model:
-        """Make a built Sequential or Functional model; variables without a value are allocated later."""
+        """Make a built Sequential or Functional model. Variables without a value are allocated later."""
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def load_weights(self, model: keras.Model) -> None:
-        """Load the initial weights of training, unless `make` created them; all variables are already allocated."""
+        """Load the initial weights of training, unless `make` created them. All variables are already allocated."""
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
@@ -67,7 +68,7 @@ class KerasModelSource:
 
 
 class ModelOfFunction(KerasModelSource):
-    """A model that a function returns with all weights, so that the whole model is on the host before it is cut."""
+    """A model that a function returns with all weights. The whole model is on the host before the cut."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -98,7 +99,7 @@ def KerasModelParams(function: Callable, **arguments: Any) -> hyperparams.Instan
 
 @contextlib.contextmanager
 def fresh_names() -> Iterator[None]:
-    """Name layers in the `with` block as in a new program, so that a model always gets the same names."""
+    """Name layers in the `with` block as in a new program. A model then always gets the same names."""
     outer = global_state.get_global_attribute(_NAME_COUNTERS)
     global_state.set_global_attribute(_NAME_COUNTERS, None)
     try:
@@ -108,7 +109,7 @@ def fresh_names() -> Iterator[None]:
 
 
 def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> keras.Model:
-    """Make the model of a source, with reproducible names; the source's own policy overrides `dtype_policy`."""
+    """Make the model of a source, with reproducible names. The source's own policy overrides `dtype_policy`."""
     with fresh_names(), base_layer.default_policy(source.params.dtype_policy or dtype_policy):
         model = source.make()
         with base_layer.unallocated_variables():
@@ -117,7 +118,7 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
-    """Return a model's weights, in order, by names like 'layer_0/attention/query/kernel'; equal names get numbers."""
+    """Return a model's weights, in order, by paths like 'layer_0/attention/query/kernel'. Equal paths get numbers."""
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
         path = re.sub(f'^{re.escape(model.name)}/', '', variable.path)

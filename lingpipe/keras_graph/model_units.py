@@ -15,7 +15,7 @@ from lingpipe.private_api import Functional, keras_backend, masking
 
 @dataclasses.dataclass(eq=False)
 class Unit:
-    """One call of one layer: the smallest part of a model; cuts are between units."""
+    """One call of one layer. A model is cut between units."""
 
     name: str  # unique, such as 'encoder/dense:1': path through nested models, and number of a shared layer's call
     position: int  # among the units of the model
@@ -40,7 +40,7 @@ class Unit:
         return self.function(values, training)
 
     def with_logits(self, positions: list[int], numbers: list[int]) -> 'Unit':
-        """Return a copy of the unit that also returns the logits of some outputs, before softmax or sigmoid.
+        """Return a copy of the unit that also returns the logits of some outputs.
 
         Args:
             numbers: numbers of the new values (the logits), one for each of `positions`.
@@ -53,7 +53,7 @@ class Unit:
         return dataclasses.replace(self, function=function, outputs=[*self.outputs, *numbers], specs=specs)
 
     def without(self, absent: set[int]) -> 'Unit':
-        """Return a copy of the unit without the inputs and outputs that are None, whose numbers `absent` holds."""
+        """Return the unit without the values in `absent`. These inputs and outputs are None."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -70,7 +70,7 @@ class Unit:
 
 
 class FlatModel(NamedTuple):
-    """A model as a list of units over numbered values; the first values are the model's inputs."""
+    """A model as a list of units over numbered values. The first values are the model's inputs."""
 
     functional: Any  # the graph of layer calls that Keras holds for the model
     units: list  # each after the units that it reads from
@@ -81,7 +81,7 @@ class FlatModel(NamedTuple):
 
 
 def flatten_model(model: keras.Model) -> FlatModel:
-    """List the layer calls of a built model, including those inside nested models that consist only of layer calls.
+    """List the layer calls of a built model. Nested models that only call layers are flattened too.
 
     Raises:
         ValueError: the model or one of its layers cannot be cut.
@@ -103,14 +103,14 @@ def flat_inputs(functional: Any, inputs: Any) -> list:
 
 
 def without_others(functional: Any, inputs: Any) -> Any:
-    """Return inputs without entries that the model does not take; Keras would flatten all entries, sorted by name."""
+    """Return inputs without entries that the model does not take. Keras would flatten those entries too."""
     if isinstance(inputs, dict) and isinstance(functional.input, dict):
         return {name: value for name, value in inputs.items() if name in functional.input}
     return inputs
 
 
 class _Flattening:
-    """Collects units; the same layer may occur several times, directly and inside nested models."""
+    """A collector of units. A layer may occur several times, directly and inside nested models."""
 
     def __init__(self, num_inputs):
         self.units, self.graphs = [], []
@@ -154,13 +154,13 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """The `layer` of a unit that casts, reshapes or masks a nested model's inputs, as Keras does in a call."""
+    """The `layer` of a unit that casts, reshapes or masks the inputs of a nested model."""
 
     functional: Any
 
 
 def _nested(node):
-    """Return the `CallGraph` of a call; None if it calls no model, or passes more than inputs and masks."""
+    """Return the `CallGraph` of a call. None: no model is called, or no graph can replace the call."""
     functional = _functional_of(node.operation)
     if functional is None:
         return subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
@@ -176,7 +176,7 @@ def _nested(node):
 
 
 def _functional_of(model):
-    """Return the graph of a model; None if the model has no graph, or does more than run it."""
+    """Return the graph of a model. None: the model has no graph, or does more than run it."""
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
         functional = model._functional  # pylint: disable=protected-access
     elif isinstance(model, Functional) and type(model).call is Functional.call:
@@ -202,7 +202,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the dtype to which operations between layers cast variables; `outside` is the outer model's dtype."""
+    """Return the dtype to which operations between layers cast variables, or None. `outside`: the outer model's."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype

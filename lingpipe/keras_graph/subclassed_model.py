@@ -10,7 +10,7 @@ from lingpipe.private_api import Functional
 
 
 class CallGraph(NamedTuple):
-    """The layer calls that one call of a model makes, as a graph that can replace that call."""
+    """The layer calls of one call of a model, as a graph that can replace the call."""
 
     functional: Any  # a Functional model over the same layers
     inputs: list  # the symbolic tensors that the call receives, in the order of `functional.inputs`
@@ -19,12 +19,11 @@ class CallGraph(NamedTuple):
 
 
 def graph_of_call(node: Any) -> CallGraph | None:
-    """Call a model's own `call` on symbolic tensors, to find which layers it calls on which inputs.
+    """Return the `CallGraph` of a model's call, or None if no graph can replace the call.
 
-    A graph can replace the model only if `call` uses nothing but layers and `keras.ops`, and calls them alike in
-    training and inference. So `call` may use `training` only as an argument of the layers that it calls. It may not
-    read or assign a variable itself, or use numbers from elsewhere, which might change from call to call. A model that
-    does more has no graph.
+    A graph can replace the call only if `call` uses nothing but layers and `keras.ops`, and calls them alike in
+    training and inference. So `call` may use `training` only as an argument of layers. It may not read or assign a
+    variable itself, or use numbers from elsewhere, which might change from call to call.
     """
     model = node.operation
     if _is_more_than_its_call(model, node):
@@ -73,7 +72,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Fail if an operation such as a reshape was given the batch size, which is None in a symbolic tensor."""
+    """Fail if an operation, such as a reshape, receives the batch size, which is None in a symbolic tensor."""
     specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)],
                            symbol.dtype) for symbol in functional.inputs]
     with keras.StatelessScope():
@@ -81,7 +80,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Return the arguments of each layer; None if a layer receives an array, or another `training` than the model."""
+    """Return the arguments of each call. None: a layer receives an array, or another `training` than the model."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):
@@ -96,7 +95,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Return an operation's key, which is equal in all traces; an addition, say, is a new object in every trace."""
+    """Return an operation's key, equal in all traces. An addition, for example, is a new object in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     return type(operation).__name__, repr({**operation.get_config(), 'name': None})

@@ -1,4 +1,4 @@
-"""Costs of the units of a Keras model: times measured on a device, and sizes computed without one.
+"""Costs of the units of a Keras model: measured times, and computed sizes.
 
 Each function takes a nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
 """
@@ -12,7 +12,7 @@ from lingpipe.stages import boundary
 
 
 class _UnitAsLayer:
-    """A unit with the interface of a layer, so that it can be measured like one."""
+    """A unit with the interface of a layer, for measurements."""
 
     def __init__(self, unit):
         self._unit, self.variables = unit, unit.variables
@@ -25,9 +25,9 @@ class _UnitAsLayer:
 
 def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
           cache_dir: str | None = None) -> list[layer_profile.LayerTime]:
-    """Measure every unit of a model, with copies of its weights on the device; see `layer_profile.profile_layers`.
+    """Measure every unit of a model, with copies of the weights on the device.
 
-    Units that differ only in their weights are measured once.
+    Units that differ only in their weights are measured once. For `cache_dir`, see `layer_profile.profile_layers`.
     """
     values, jobs = _known_values(graph, input_specs), []
     for index, (unit, has_backward) in enumerate(zip(graph.units, graph.units_with_backward())):
@@ -39,7 +39,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
 
 def memories(graph: keras_model.ModelGraph, input_specs: Any,
              tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-    """Compute the tensor sizes of every unit; a shared layer's weights count at its first unit."""
+    """Return the `LayerMemory` of every unit. A shared layer's weights count at its first unit."""
     values, sizes, passages = _known_values(graph, input_specs), [], []
     found = _look_at_each(graph, values, functools.partial(layer_memory.measure, tensor_size=tensor_size))
     for index, (memory, passage, _) in enumerate(found):
@@ -57,7 +57,7 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
 
 
 def _look_at_each(graph, values, look):
-    """Call `look(unit as a layer, inputs, has_backward=...)` for all units, only once for units that are equal."""
+    """Return `look(unit as a layer, inputs, has_backward=...)` of all units. Equal units share one call."""
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)
@@ -86,5 +86,5 @@ def _inputs(unit, values):
 
 
 def _names_with_masks(unit, values):
-    """Return the names of the tensors that `_inputs` returns, in their order: first the values, then the masks."""
+    """Return names for the tensors of `_inputs`: first the values, then the masks."""
     return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

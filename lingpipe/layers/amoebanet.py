@@ -1,4 +1,4 @@
-"""AmoebaNet B and D for image classification, as a sequence of layers that a pipeline can cut anywhere."""
+"""AmoebaNet B and D for image classification. A pipeline can cut the networks between any two layers."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _AUXILIARY_FILTERS, _FULL_FILTERS = int(128 * 0.4), int(768 * 0.4)  # of the aux
 
 
 class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
-    """The first convolution, which shrinks the image to half its size: 3x3, strides 2, 'valid', then batch norm."""
+    """A 3x3 convolution with strides 2 and 'valid' padding, then batch norm. The stem halves height and width."""
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
@@ -39,15 +39,15 @@ class AmoebaNetStem(amoebanet_operations.AmoebaNetLayer):
 
 
 class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
-    """A second classifier two thirds of the way up, which in training brings gradients to the lower cells.
+    """A second classifier at two thirds of the depth. In training, its loss sends gradients to the lower cells.
 
         (out, prev) -+------------------------------------------------------------- (out, prev, auxiliary_logits)
                      +- out: ReLU, average pool 5x5 strides 3, 1x1, batch norm, -+
-                        ReLU, convolution over all that is left, batch norm,     |
+                        ReLU, convolution over the whole map, batch norm,        |
                         ReLU, dense ---------------------------------------------+
 
-    In evaluation it passes its input through. A feature map smaller than 5x5 is pooled whole. Channels are as in the
-    released AmoebaNet; the idea is Inception's (arXiv 1409.4842, section 5).
+    In evaluation, the layer returns its input. A feature map smaller than 5x5 is pooled whole. Channels are as in the
+    released AmoebaNet. The idea is from Inception (arXiv 1409.4842, section 5).
     """
 
     @classmethod
@@ -98,7 +98,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         self.dense.build((batch, channels))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Map `(out, prev)` to logits `[batch, num_classes]`; with auxiliary logits, return those too."""
+        """Map `(out, prev)` to logits `[batch, num_classes]`. If there are auxiliary logits, return both."""
         out, _, *auxiliary_logits = inputs
         features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
         logits = base_layer.as_logits(self.dense(self.dropout(features, training=training)))
@@ -114,17 +114,17 @@ def amoebanet_layers(
         genotype: str = 'D', num_cells: int = 18, reduction_size: int = 256, num_classes: int = 1001,
         use_auxiliary_head: bool = True, dropout_rate: float = 0.5, drop_path_final_keep_prob: float = 0.7,
         drop_path_num_steps: int | None = None, batch_norm_momentum: float = 0.9997) -> list[base_layer.LayerParams]:
-    """Return an AmoebaNet as the list of its units, from the image to the logits.
+    """Return the Params of an AmoebaNet's layers, from the image to the logits.
 
         stem, stem_cell_0, stem_cell_1, cell_0, ..., reduction_0, cell_L/3, ..., auxiliary_head, reduction_1, cell_2L/3,
         ..., head
 
     AmoebaNet-D (L, D) of GPipe (arXiv 1811.06965) has `num_cells` L and `reduction_size` D. The stem cells have D/4 and
-    D/2 filters; the others have D before reduction_0, 2D from reduction_0 on, and 4D from reduction_1 on.
+    D/2 filters. Other cells have D filters before reduction_0, 2D from reduction_0 on, and 4D from reduction_1 on.
 
     Args:
-        num_classes: number of classes; the published networks have 1001, where class 0 is the background.
-        use_auxiliary_head: whether to insert the auxiliary head, which in training returns logits of its own.
+        num_classes: number of classes. The published networks have 1001; class 0 is the background.
+        use_auxiliary_head: whether to insert the auxiliary head. In training, it adds logits to the result.
 
     Raises:
         ValueError: `num_cells` or `reduction_size` is too small.

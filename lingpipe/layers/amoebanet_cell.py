@@ -1,13 +1,13 @@
-"""The cells of the AmoebaNet family, as data and as the layer that a network repeats.
+"""The cells of AmoebaNet: their genotypes, and the layer that computes a cell.
 
 A cell computes seven states. State 0 comes from the cell's input, state 1 from the input of the previous cell. Each of
 the states 2 to 6 is the sum of two earlier states, with an operation applied to each. The output is the concatenation
 of some of the states.
 
 Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
-GPipe, arXiv 1811.06965, scales them up. `GENOTYPES` describes the networks that the authors released and whose
-parameters they counted. There, the output of a normal cell includes state 0. The dilation that the paper's figure shows
-at one separable 5x5 convolution of B is not applied.
+GPipe, arXiv 1811.06965, scales them up. `GENOTYPES` describes the released networks, whose parameters the authors
+counted. In these networks, the output of a normal cell includes state 0. In the paper's figure, one separable 5x5
+convolution of B is dilated, but not here.
 """
 
 import typing
@@ -63,16 +63,16 @@ GENOTYPES = {  # a normal cell keeps height and width, and a reduction cell halv
 
 
 class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
-    """A normal or reduction cell: takes `(out, prev)`, outputs of the two cells before it; returns `(new_out, out)`.
+    """A normal or reduction cell. It maps the outputs `(out, prev)` of the two cells before it to `(new_out, out)`.
 
         out ---- ReLU, 1x1, batch norm ---- state 0 -+
                                                      +-- five sums of two operations -- concatenation -- new_out
         prev --- matched to state 0 ------- state 1 -+
         out ------------------------------------------------------------------------------------------- new_prev
 
-    `prev` is matched by factorized reduction if `out` has another size, else by ReLU, 1x1 and batch norm if its number
-    of channels is not `filters`. In the first cell, which has no `prev`, state 1 is the unchanged `out`. Operations on
-    the states 0 and 1 have strides 2 in a reduction cell. Drop path applies to every operation but 'none'.
+    If `out` and `prev` have different sizes, factorized reduction matches `prev`. Otherwise, if `prev` does not have
+    `filters` channels, ReLU, 1x1 and batch norm match `prev`. The first cell has no `prev`: state 1 is `out`. In a
+    reduction cell, operations on the states 0 and 1 have strides 2. Drop path applies to every operation but 'none'.
     """
 
     @classmethod
@@ -111,7 +111,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         self.drop_path.build(shapes[-1])
 
     def _build_child(self, layer_class, name, shape, **fields):
-        """Return a built layer of the family with this layer's filters, batch norm and dtype."""
+        """Return a built layer with this cell's filters, batch norm momentum and dtype policy."""
         layer = layer_class.Params().Set(
             name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
             filters=self.params.filters, **fields).Instantiate()
@@ -119,7 +119,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer
 
     def _build_match(self, out_shape, prev_shape):
-        """Return the layer that makes state 1 (None if it is unchanged) and the shape of state 1."""
+        """Return `(layer, shape)` of state 1. The layer is None if state 1 is an unchanged input."""
         if prev_shape is None:
             return None, out_shape
         if tuple(prev_shape[1:3]) != tuple(out_shape[1:3]):
@@ -131,7 +131,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer, layer.compute_output_shape(prev_shape)
 
     def _build_operations(self, shapes):
-        """Return the ten operations in order, and append the shapes of the states 2 to 6 to `shapes`."""
+        """Return the ten operations in order. Append the shapes of the states 2 to 6 to `shapes`."""
         operations = []
         for edge, (operation, index) in enumerate(self._edges):
             side = 'right' if edge % 2 else 'left'
@@ -143,7 +143,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """Return for each concatenated state the layer that shrinks it to the last state's size; None: same size."""
+        """Return one layer per concatenated state, which shrinks the state to the size of state 6. None: same size."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:
@@ -156,9 +156,9 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         """Compute the cell.
 
         Args:
-            inputs: `(out, prev, *rest)`: the output `[batch, height, width, channels]` of the previous cell, the output
-                of the cell before that, and tensors that pass through, such as auxiliary logits; or `out` alone, for
-                the first cell of a network.
+            inputs: `(out, prev, *rest)`, or `out` alone for the first cell. `out`, `[batch, height, width, channels]`,
+                is the output of the previous cell, and `prev` is the output of the cell before that cell. `rest`, such
+                as auxiliary logits, passes through.
 
         Returns:
             `(new_out, out, *rest)`; `new_out` is `[batch, new_height, new_width, filters * num_concatenated_states]`.
@@ -179,7 +179,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return keras.ops.cast(out if prev is None else prev, self.compute_dtype)
 
     def _path_scales(self, state, training):
-        """Return for each operation the tensor that its result is multiplied by, or None."""
+        """Return one factor `[batch, 1, 1, 1]` per operation, or None for an operation without drop path."""
         dropped = [self.drop_path.is_active(training) and operation != 'none' for operation, _ in self._edges]
         scales = iter(self.drop_path.draw_scales(state, num_paths=sum(dropped)) if any(dropped) else ())
         return [next(scales) if is_dropped else None for is_dropped in dropped]
@@ -190,7 +190,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
 
 def _out_and_prev(inputs):
-    """Return (out, prev, rest) of tensors or of shapes; prev is None if `inputs` is a single tensor or shape."""
+    """Return (out, prev, rest), tensors or shapes. `prev` is None if `inputs` is a single tensor or shape."""
     if not isinstance(inputs, (list, tuple)) or isinstance(inputs[0], (int, type(None))):
         return inputs, None, ()
     out, prev, *rest = inputs

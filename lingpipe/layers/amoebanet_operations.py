@@ -1,4 +1,4 @@
-"""The operations inside an AmoebaNet cell; each returns a tensor with the cell's number of channels."""
+"""The operations inside an AmoebaNet cell. Each returns a tensor with the cell's number of channels."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ _SEPARABLE_KERNEL_SIZES = {'separable_3x3_2': 3, 'separable_5x5_2': 5}
 
 
 class DropPath(keras.layers.Layer):
-    """Drops a whole path of a branching network for some examples, so that the other paths learn to work without it.
+    """Dropout of whole paths: for some examples, the output of a path becomes zero.
 
-    Each example of the batch is kept with probability `keep_prob` and then divided by it, which leaves the expected
-    value unchanged; the others become zero (FractalNet, arXiv 1605.07648, 'Regularization via drop-path'). Outside
-    training, nothing is dropped.
+    So the other paths learn to work without that path. Each example is kept with probability `keep_prob`, and then
+    divided by `keep_prob`, so the expected value stays (FractalNet, arXiv 1605.07648, 'Regularization via drop-path').
+    Outside training, nothing is dropped.
 
     Args:
         final_keep_prob: final probability, in (0, 1], of keeping a path.
-        num_training_steps: steps over which `keep_prob` falls from 1 to `final_keep_prob`; None or 0: it is constant.
+        num_training_steps: steps over which `keep_prob` falls from 1 to `final_keep_prob`; None or 0: at once.
     """
 
     def __init__(self, final_keep_prob: float, num_training_steps: int | None, **kwargs: Any) -> None:
@@ -37,14 +37,14 @@ class DropPath(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(name='seed_generator')
 
     def is_active(self, training: bool | None) -> bool:
-        """Return whether paths are dropped at all, given the `training` argument of a call."""
+        """Return whether a call with this `training` argument drops paths."""
         return bool(training) and self._final_keep_prob < 1
 
     def keep_prob(self) -> float | tf.Tensor:
-        """Return the probability, a float or a scalar tensor, of keeping a path at the current training step.
+        """Return the probability of keeping a path at the current step, a float or a scalar tensor.
 
         keep(t) = 1 - min(1, t / num_training_steps) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012,
-        appendix A.5); the final value if no step t is known (see `base_layer.training_step`).
+        appendix A.5). The result is `final` if no step t is known; see `base_layer.training_step`.
         """
         step = base_layer.current_training_step()
         if not self._num_training_steps or step is None:
@@ -53,7 +53,7 @@ class DropPath(keras.layers.Layer):
         return 1.0 - progress * (1.0 - self._final_keep_prob)
 
     def draw_scales(self, inputs: tf.Tensor, num_paths: int) -> list[tf.Tensor]:
-        """Draw the factors of several independent paths at once, which keeps the graph of a cell small.
+        """Draw the factors of several independent paths. One draw for all keeps the graph of a cell small.
 
         Args:
             inputs: `[batch, ...]`, a tensor of the batch size, rank and dtype of the paths.
@@ -69,13 +69,13 @@ class DropPath(keras.layers.Layer):
 
 
 def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, int, int, int]:
-    """Return the output shape of a layer with 'same' padding; `shape` is `[batch, height, width, channels]`."""
+    """Return the output shape of a layer with 'same' padding. `shape` is `[batch, height, width, channels]`."""
     batch, height, width, _ = shape
     return batch, -(-height // strides), -(-width // strides), filters
 
 
 class AmoebaNetLayer(base_layer.BaseLayer):
-    """The base class of the family's layers: the momentum of batch norm, and functions that make convolutions."""
+    """The base class of AmoebaNet layers: the batch norm momentum, and functions that create convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -98,7 +98,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
             momentum=self.params.batch_norm_momentum, epsilon=1e-3, name=name, dtype=self.dtype_policy)
 
     def _build_normalized(self, convolutions, shape):
-        """Build a chain of convolutions on an input of `shape`; return (convolution, batch norm) pairs."""
+        """Build a chain of convolutions on an input of `shape`. Return (convolution, batch norm) pairs."""
         pairs = [(convolution, self._batch_norm(f'{convolution.name}_batch_norm')) for convolution in convolutions]
         for convolution, batch_norm in pairs:
             convolution.build(shape)
@@ -108,14 +108,14 @@ class AmoebaNetLayer(base_layer.BaseLayer):
 
 
 def kernel_initializer() -> keras.initializers.Initializer:
-    """Return a new initializer: fan-out variance scaling with factor 2, as throughout the released AmoebaNet."""
+    """Return a new fan-out initializer with scale 2, as in the released AmoebaNet."""
     return keras.initializers.VarianceScaling(scale=2.0, mode='fan_out', distribution='truncated_normal')
 
 
 class Operation(AmoebaNetLayer):
-    """One operation of a cell, applied to one of its states.
+    """One operation of a cell, applied to one state.
 
-    A convolution is a chain of [ReLU -> convolution -> batch norm], all 'same' padded; strides apply once:
+    A convolution is a chain of [ReLU -> convolution -> batch norm] with 'same' padding. Strides apply once:
 
         1x1              1x1
         3x3              1x1 to filters/4 -> 3x3 -> 1x1 back to filters
@@ -187,13 +187,13 @@ class Operation(AmoebaNetLayer):
 
 
 class FactorizedReduction(AmoebaNetLayer):
-    """Halves height and width without skipping pixels: half of the channels come from the odd rows and columns.
+    """Halves height and width. Even and odd rows and columns give half of the channels each.
 
         [ReLU] -+- rows and columns 0, 2, 4, ... -> 1x1 -+- concatenate -> batch norm
                 +- rows and columns 1, 3, 5, ... -> 1x1 -+
 
-    A missing last row or column is filled with zeros. With an odd number of filters the second half is the
-    larger one. The layer comes from the NASNet search space (arXiv 1707.07012), which AmoebaNet shares.
+    A missing last row or column is filled with zeros. If the number of filters is odd, the second half is larger.
+    The layer comes from the NASNet search space (arXiv 1707.07012), which AmoebaNet shares.
     """
 
     @classmethod
@@ -230,6 +230,6 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Drop the first row and column, so strides 2 visit odd ones; a strided slice is far slower in both passes."""
+    """Drop the first row and column. A strided slice, `x[:, 1:, 1:]`, would be far slower in both passes."""
     _, height, width, channels = x.shape
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

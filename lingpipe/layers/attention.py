@@ -13,19 +13,19 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
-    """Return float32 `[length, num_waves]`: t / 10000^(i / num_waves) for wave i at positions t from `start` on."""
+    """Return float32 angles `[length, num_waves]`: wave i has t / 10000^(i / num_waves) at position t >= `start`."""
     frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
     return keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies
 
 
 def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
-    """Rotate pairs of channels (i, i + h/2) at position t by the angle t / 10000^(2i / h); shape and dtype stay.
+    """Rotate the channels (i, i + h/2) at position t by the angle t / 10000^(2i / h).
 
     The product of a rotated query and a rotated key depends on the difference of their positions only (arXiv
     2104.09864, section 3.2.2).
 
     Args:
-        vectors: `[batch, length, num_heads, h]`, h even.
+        vectors: `[batch, length, num_heads, h]`, h even. The result has the same shape and dtype.
     """
     num_pairs = vectors.shape[3] // 2
     turns = angles(start, vectors.shape[1], num_pairs)[:, None]
@@ -35,14 +35,14 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
 
 
 def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0) -> keras.layers.Dense:
-    """Return a dense layer for `layer`; with kernel variance scale^2 / fan_in, it scales magnitudes by `scale`."""
+    """Return a dense layer for `layer`. Its kernel variance, scale^2 / fan_in, scales magnitudes by `scale`."""
     initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
     return keras.layers.Dense(
         units, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
 
 
 class MultiHeadAttention(base_layer.BaseLayer):
-    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2); without dropout, Keras's operation computes it.
+    """Multi-head self-attention (arXiv 1706.03762, section 3.2.2).
 
     One matrix product makes queries, keys and values::
 
@@ -50,7 +50,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
                     ├─> keys ──────────────────────────────┤
                     └─> values ────────────────────────────┴─> softmax(q k / sqrt(h)) v ─> dense ─>
 
-    The three steps `project`, `attend` and `combine` are methods, so that decoding can cache what `project` returns.
+    The steps `project`, `attend` and `combine` are methods, so that decoding can cache keys and values.
     """
 
     @classmethod
@@ -135,7 +135,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
                start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Attend from the next vectors of a sequence to all vectors so far, whose keys and values are in the cache.
+        """Attend from the next vectors of a sequence to all vectors so far.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
@@ -163,7 +163,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
 
 def _attention_weights(queries, keys, allowed, is_causal):
-    """Return the attention weights `[batch, num_heads, queries, keys]`, a softmax in at least float32."""
+    """Return attention weights `[batch, num_heads, queries, keys]`. The softmax is computed in at least float32."""
     dtype = keras.backend.result_type(queries.dtype, 'float32')
     logits = keras.ops.cast(keras.ops.einsum('btnh,bsnh->bnts', queries, keys), dtype) / queries.shape[-1] ** 0.5
     if is_causal:
@@ -175,9 +175,7 @@ def _attention_weights(queries, keys, allowed, is_causal):
 
 
 class CrossAttention(MultiHeadAttention):
-    """Attention of a target, which has the queries, to a source, which has the keys and values.
-
-    See arXiv 1706.03762, section 3.2.3.
+    """Attention of a target to a source (arXiv 1706.03762, section 3.2.3).
 
         target ─> dense ───> queries ────────────┐
         source ─> dense ─┬─> keys ───────────────┤
@@ -189,7 +187,7 @@ class CrossAttention(MultiHeadAttention):
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
     def _build_projections(self, input_shape, inner_dim):
-        """Create the weights from the target's shape; its vectors have the same size as the source's vectors."""
+        """Create the weights from the target's shape. Source vectors have the same size."""
         self.query_projection = dense(self, 'query_projection', inner_dim)
         self.key_value_projection = dense(self, 'key_value_projection', 2 * inner_dim)
         self.query_projection.build(input_shape)
@@ -206,12 +204,12 @@ class CrossAttention(MultiHeadAttention):
         return self.attend_to(inputs, self.project_source(source), source_mask, training)
 
     def project_source(self, source: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return keys and values `[batch, source_length, num_heads, h]`, which are the same for every target."""
+        """Return the keys and values `[batch, source_length, num_heads, h]` of a source."""
         return tuple(map(self._heads, keras.ops.split(self.key_value_projection(source), 2, axis=-1)))
 
     def attend_to(self, inputs: tf.Tensor, keys_and_values: tuple[tf.Tensor, ...],
                   source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attend to a source that is projected once and used for many targets; see `call`."""
+        """Attend to keys and values that `project_source` has returned; see `call`."""
         queries, (keys, values) = self._heads(self.query_projection(inputs)), keys_and_values
         allowed = None if source_mask is None else source_mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, training=training))

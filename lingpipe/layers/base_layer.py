@@ -1,4 +1,4 @@
-"""The base class of layers, their precision, scopes for weights that are not allocated, and the training step."""
+"""The base class of layers, and helpers for dtype policies, variables and the training step."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ _QUEUE, _SCOPE = 'uninitialized_variables', 'stateless_scope'
 
 
 class LayerParams(hyperparams.InstantiableParams):
-    """Params of a layer, whose dtype policy also applies to the layers inside it."""
+    """Params of a layer. The dtype policy also applies to the layers inside."""
 
     def Instantiate(self, **kwargs: Any) -> 'BaseLayer':
         with default_policy(self.dtype_policy):
@@ -31,8 +31,8 @@ class LayerParams(hyperparams.InstantiableParams):
 class BaseLayer(keras.layers.Layer):
     """A Keras layer whose constructor takes one Params object.
 
-    A subclass extends `Params()` with its own fields, creates its child layers in `__init__`, builds each of them
-    explicitly in `build` (so that weights can be counted without being allocated), and computes in `call`.
+    A subclass extends `Params()` with its own fields, creates its child layers in `__init__`, and computes in `call`.
+    Its `build` builds each child explicitly, so that weights can be counted without being allocated.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -90,10 +90,10 @@ def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Ite
 
 
 def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:
-    """Return a copy of a layer's Params that names a precision: `policy`, unless the Params already name one.
+    """Return a copy of a layer's Params, with `policy` if the Params have no dtype policy.
 
     Args:
-        policy: name of the policy for Params that have none, or None to leave it open.
+        policy: name of a dtype policy; None: copy the Params unchanged.
 
     Raises:
         ValueError: the layer's constructor takes no policy.
@@ -126,7 +126,7 @@ def as_logits(x: tf.Tensor) -> tf.Tensor:
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List the variables that training changes, each once: those whose own `trainable` is True, as in a Keras model.
+    """List the variables that training changes, each once. Each variable's own `trainable` decides.
 
     Keras's `trainable_variables` of a frozen layer is empty, even if layers inside train variables, as with LoRA.
     """
@@ -135,13 +135,13 @@ def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variab
 
 
 def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List weights that training would change if they were not frozen; moving statistics are no such weights."""
+    """List the frozen weights. Variables that are never trained, such as moving statistics, are excluded."""
     parts = (part for layer in layers for part in layer._flatten_layers())
     return [variable for part in parts for variable in part._trainable_variables if not variable.trainable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Let unbuilt layers find shared weights: call each layer's `tie`, if it has one, with all layers by name.
+    """Let the layers of a stack find the weights that they share. Call this before the layers are built.
 
     Raises:
         ValueError: a layer whose weights are to be shared is missing.
@@ -156,7 +156,7 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
 def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
     """Make `current_training_step()` return `step` inside the `with` block.
 
-    The pipeline enters this context around every stage, so that a layer needs no counter; None: the step is unknown.
+    The pipeline enters this context around every stage, so a layer needs no counter. None: the step is unknown.
     """
     outer = current_training_step()
     _local.step = step
@@ -173,7 +173,7 @@ def current_training_step() -> int | tf.Tensor | None:
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
-    """Do as `deferred_variables`; restore Python's random state, so the block affects no later initial weights."""
+    """Do as `deferred_variables`, and restore Python's random state. So later initial weights do not change."""
     random_state = random.getstate()
     try:
         with deferred_variables():
@@ -186,9 +186,9 @@ def unallocated_variables() -> Iterator[None]:
 def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
-    A value that the block assigns to such a variable, as a layer's `build` may, becomes the variable's initial value;
-    an assignment to a variable with a value waits for the end of the block. Keras queues variables without a value, and
-    allocates them when the next ordinary scope closes; this scope removes its own variables from the queue.
+    If the block assigns a value to such a variable, as a layer's `build` may, that value becomes the variable's initial
+    value. An assignment to a variable with a value waits for the end of the block. Keras queues variables without a
+    value, and allocates them when the next ordinary scope closes. This scope removes its own variables from the queue.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)
     try:
@@ -204,7 +204,7 @@ def deferred_variables() -> Iterator[None]:
 
 
 class _DeferringScope(keras.StatelessScope):
-    """A scope whose `updates` maps the id of each variable assigned in the scope to (variable, last value)."""
+    """A scope with `updates`: {id of an assigned variable: (variable, last value)}."""
 
     @functools.cached_property
     def updates(self) -> dict[int, tuple]:
@@ -223,10 +223,10 @@ class _DeferringScope(keras.StatelessScope):
 
 
 def allocate(variables: Iterable[keras.Variable]) -> None:
-    """Give variables without a value their initial values on the device in scope, even in a symbolic run of Keras.
+    """Give variables without a value their initial values, on the device in scope.
 
-    Keras would allocate them at the end of that run, outside every device scope. Inside `deferred_variables` this does
-    nothing.
+    In a symbolic run, Keras would allocate them at the end, outside every device scope. Inside `deferred_variables`,
+    this function does nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
     if outer is not None and not outer.initialize_variables:
@@ -239,7 +239,7 @@ def allocate(variables: Iterable[keras.Variable]) -> None:
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """Create variables in the `with` block as if outside Keras's stateless scopes, and outside traced functions."""
+    """Create variables in the `with` block outside of Keras's stateless scopes and of traced functions."""
     outer = global_state.get_global_attribute(_SCOPE)
     global_state.set_global_attribute(_SCOPE, None)
     try:

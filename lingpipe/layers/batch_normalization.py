@@ -11,11 +11,11 @@ from lingpipe.devices import collectives
 
 @keras.saving.register_keras_serializable('lingpipe')
 class BatchNormalization(keras.layers.BatchNormalization):
-    """Keras's batch norm with statistics over groups of replicas, in one pass over the data.
+    """Keras's batch norm, with statistics over groups of replicas.
 
     If a replica sees few examples, its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv
-    1811.06992, section 'distributed batch normalization'). The members of a group add up their counts, sums and sums of
-    squares, in float32, and normalise with the mean and variance of the whole group::
+    1811.06992, section 'distributed batch normalization'). The replicas of a group add up their counts, sums and sums
+    of squares, in at least float32. They normalise with the mean and variance of the whole group::
 
         replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
         replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise
@@ -47,7 +47,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Return {group size above 1: name of the first built layer that has it}; some placements refuse groups."""
+    """Return {group size above 1: name of the first built layer with it}. Some placements refuse groups."""
     sizes: dict[int, str] = {}
     for layer in layers:
         for nested in layer._flatten_layers():

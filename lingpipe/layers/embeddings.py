@@ -1,4 +1,4 @@
-"""Embeddings of tokens and of positions, and the softmax layer, with tables that layers may share."""
+"""Embeddings of tokens and positions, and the softmax layer. Layers may share a table."""
 
 import math
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ class _AddedPositions(base_layer.BaseLayer):
         return self.dropout(inputs + vectors, training=training)
 
     def decode(self, inputs: tf.Tensor, cache: tuple, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Add positions, which begin at `start`, to inputs `[batch, n, model_dim]`; return the cache as it is."""
+        """Add positions from `start` on to inputs `[batch, n, model_dim]`. Return the cache unchanged."""
         return self(inputs, start=start), cache
 
 
 class NoPositions(_AddedPositions):
-    """Adds nothing, for networks with rotary positions; only applies the dropout of the input."""
+    """Applies only the dropout of the input, for networks with rotary or no positions."""
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
         """Return zeros `[length, model_dim]`."""
@@ -68,19 +68,20 @@ class LearnedPositions(_AddedPositions):
 
 
 class SinusoidalPositions(_AddedPositions):
-    """Adds sin(a) to channel i of d, and cos(a) to channel i + d/2; a = t / 10000^(2i / d) at position t >= 0.
+    """Adds sines and cosines of the position to the vectors (arXiv 1706.03762, section 3.5).
 
-    The formula is that of arXiv 1706.03762, section 3.5; as in Lingvo, sines and cosines are not interleaved.
+    At position t >= 0, channel i of d gets sin(a) and channel i + d/2 gets cos(a), where a is t / 10000^(2i / d). As in
+    Lingvo, sines and cosines are not interleaved.
     """
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
-        """Return the waves `[length, model_dim]` at the positions from `start` on; `model_dim` is even."""
+        """Return the waves `[length, model_dim]` at the positions from `start` on. `model_dim` is even."""
         angles = attention.angles(start, length, model_dim // 2)
         return keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1)
 
 
 class TokenEmbedding(base_layer.BaseLayer):
-    """Looks up a vector for every token in a table, which a softmax may share (see `SoftmaxHead.tied_to`).
+    """Looks up a vector for every token in a table. A softmax may share the table; see `TiedTable`.
 
     The table starts with standard deviation 1 / sqrt(model_dim), and vectors are multiplied by sqrt(model_dim), so that
     one table gives both inputs and logits of variance 1 (arXiv 1706.03762, section 3.4).
@@ -137,7 +138,7 @@ class TiedTable(base_layer.BaseLayer):
         return p
 
     def tie(self, layers: Mapping[str, keras.layers.Layer]) -> None:
-        """Find the embedding whose table is shared; a stack calls this method before its layers are built.
+        """Find the embedding whose table is shared. A stack calls this method before its layers are built.
 
         Raises:
             ValueError: there is no such embedding.
@@ -157,7 +158,7 @@ class TiedTable(base_layer.BaseLayer):
         return [] if self.params.tied_to is None else [self.table]
 
     def find_table(self, vocab_size: int, model_dim: int) -> keras.Variable:
-        """Return the table of the embedding that this layer is tied to, or a new one.
+        """Return the table of the tied embedding, or a new table if none is tied.
 
         Raises:
             ValueError: the table has another shape.
@@ -173,9 +174,9 @@ class TiedTable(base_layer.BaseLayer):
 
 
 class SoftmaxHead(TiedTable):
-    """A layer norm, a product with one vector for each token, and a bias; the softmax itself is part of the loss.
+    """A layer norm, a product with one vector per token, and a bias. The softmax is part of the loss.
 
-    With `tied_to` these vectors are the table of an embedding of the same stack; see `TiedTable`.
+    With `tied_to`, these vectors are the table of an embedding in the same stack; see `TiedTable`.
     """
 
     @classmethod

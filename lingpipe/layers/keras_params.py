@@ -1,7 +1,7 @@
 """KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
 
-So overrides such as `body.layers[3].units=10` can change each argument of a layer of Keras or of third parties, and a
-params file can contain such a layer:
+An override such as `body.layers[3].units=10` can change any argument of such a layer. A params file can contain the
+layer, whether Keras or a third party defines it:
 
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """
@@ -23,11 +23,10 @@ class REQUIRED:
 
 
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
-    """Return InstantiableParams of a Keras layer, with one field for each argument that its constructor takes.
+    """Return Params of a Keras layer, with one field per argument of its constructor.
 
-    If an argument is a layer, an initializer or the like, give Params of it: each Instantiate then makes a new object.
-    (Otherwise two layers would share one inner layer, or get the same weights from one initializer.) A field set to an
-    initializer or the like holds the Params of that object.
+    Give an inner layer as Params, not as an object, which all instances would share. Another Keras object, such as an
+    initializer, is replaced by its Params. So each Instantiate makes new inner objects.
 
     Args:
         cls: function, subclass of keras.layers.Layer, or another class of Keras objects, such as an initializer class.
@@ -71,7 +70,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         super().__setattr__(name, _described(value, f'{self.cls.__name__}.{name}'))
 
     def Instantiate(self, **kwargs):
-        """Return a new object of the class; a field that holds its default is left to the constructor."""
+        """Return a new object of the class. A field with its default value is left to the constructor."""
         is_layer = inspect.isclass(self.cls) and issubclass(self.cls, keras.layers.Layer)
         dtype = kwargs.get('dtype', _instantiated(self.dtype)) if is_layer and 'dtype' in self else None
         with base_layer.default_policy(dtype):  # also of the layers inside it
@@ -122,9 +121,8 @@ def _described(value, field):
 def _defaults(cls):
     """Return {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
 
-    These are the arguments of the constructors of `cls` and of its base classes, up to the first constructor without
-    **kwargs. Required arguments of base classes are left out if a subclass has arguments of its own, because the
-    subclass passes the required ones.
+    They come from the constructors of `cls` and of its base classes, up to the first constructor without **kwargs. A
+    required argument of a base class is omitted if a subclass has arguments, because the subclass passes it.
     """
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))

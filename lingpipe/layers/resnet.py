@@ -1,8 +1,7 @@
-"""ResNet for image classification, version 1.5, as a sequence of blocks that a pipeline can cut anywhere.
+"""ResNet version 1.5 for image classification. A pipeline can cut the network between any two layers.
 
-He et al. 2015 (arXiv 1512.03385), with the changes that all record-setting large-batch trainings share (arXiv
-1706.02677, section 5.1): a bottleneck shrinks the image in its 3x3 convolution, and the last batch norm of each block
-starts with a scale of zero.
+The network is by He et al. 2015 (arXiv 1512.03385), with two changes as in arXiv 1706.02677, section 5.1. A bottleneck
+shrinks the image in its 3x3 convolution. The last batch norm of each block starts with scale zero.
 """
 
 from typing import Any
@@ -21,7 +20,7 @@ _EXPANSION = 4
 
 
 class ResNetLayer(base_layer.BaseLayer):
-    """The base class of the family's layers: the fields of batch norm, and a function that makes convolutions."""
+    """The base class of ResNet layers: the fields of batch norm, and a function that creates convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -88,7 +87,7 @@ class ResNetConvolution(ResNetLayer):
 
 
 class ResNetStem(ResNetLayer):
-    """The layers before the blocks: 7x7 and max pool, both with strides 2; a 3x3 with strides 1 for small images."""
+    """A 7x7 convolution and a max pool, both with strides 2. For small images, a 3x3 with strides 1 replaces both."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -118,14 +117,14 @@ class ResNetStem(ResNetLayer):
 
 
 class ResNetBlock(ResNetLayer):
-    """Convolutions with a shortcut around them; the shortcut has a 1x1 convolution if size or channels change.
+    """Convolutions with a shortcut around them. If size or channels change, the shortcut is a 1x1 convolution.
 
         bottleneck   x -+- 1x1 -> 3x3, strides -> 1x1 to 4 times the filters -+- add -> ReLU
         basic        x -+- 3x3, strides -> 3x3 -------------------------------+
                         +- x, or 1x1 with strides ----------------------------+
 
     Batch norm follows each convolution, and a ReLU follows each convolution except the last one of a path. The scale of
-    the last batch norm starts at zero, so the block at first passes its input through.
+    the last batch norm starts at zero, so at first the shortcut alone has an effect.
     """
 
     @classmethod
@@ -167,7 +166,7 @@ class ResNetBlock(ResNetLayer):
 
 
 class ResNetHead(base_layer.BaseLayer):
-    """The classifier on top: global average pool, dense; logits in float32 at least."""
+    """The classifier on top: global average pool, then dense. Logits are at least float32."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -191,18 +190,17 @@ class ResNetHead(base_layer.BaseLayer):
 
 def resnet_layers(depth: int = 50, num_classes: int = 1000, filters: int = 64, for_small_images: bool = False,
                   batch_norm_momentum: float = 0.9, batch_norm_group_size: int = 1) -> list[base_layer.LayerParams]:
-    """Return a ResNet as the list of its units, from the image to the logits.
+    """Return the Params of a ResNet's layers, from the image to the logits.
 
         stem, group_0_block_0, ..., group_3_block_2, head
 
-    Each of the four groups has twice the filters of the one before, and all but the first halve the image in their
-    first block.
+    Each of the four groups has twice the filters of the previous group. In groups 1 to 3, the first block halves the
+    image.
 
     Args:
         depth: number of layers with weights: 10, 18, 34, 50, 101 or 152.
         filters: channels of the stem and of the first group; fewer than 64 make a narrow network.
-        for_small_images: whether the stem keeps the size of the image; otherwise the stem divides height and width by
-            4.
+        for_small_images: whether the stem keeps height and width; otherwise, the stem divides both by 4.
 
     Raises:
         ValueError: there is no network of that depth.

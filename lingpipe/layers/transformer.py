@@ -1,4 +1,4 @@
-"""Transformer language models, as a sequence of layers that a pipeline can cut anywhere."""
+"""Transformer language models. A pipeline can cut the models between any two layers."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class FeedForward(base_layer.BaseLayer):
 
 
 class TransformerBlock(base_layer.BaseLayer):
-    """Self-attention and a feed-forward network, each after a layer norm ('pre-LN') and with a skip connection.
+    """A 'pre-LN' Transformer block: self-attention, then a feed-forward network.
 
         x ─┬─> norm ─> attention ─> dropout ──> + ─┬─> norm ─> feed-forward ─> dropout ──> + ─>
            └────────────────────────────────────┘  └───────────────────────────────────────┘
@@ -107,13 +107,13 @@ def transformer_lm_layers(
         positions: str = 'sinusoidal', max_length: int | None = None, is_tied: bool = False, activation: str = 'gelu',
         input_dropout_prob: float = 0.0, residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
-    """Return a decoder-only Transformer as the list of its units, from tokens `[batch, length]` to logits.
+    """Return the Params of a decoder-only Transformer's layers, from tokens `[batch, length]` to logits.
 
         embedding, positions, block_0, ..., block_(L-1), softmax
 
-    With the defaults it is GPipe's Transformer-L (arXiv 1811.06965, table 1), whose number of parameters is
-    L (4 d^2 + 2 d f + 9 d + f) + 2 V d + V + 2 d: L is `num_layers`; d is `model_dim`, the size of the vectors between
-    blocks; f is `hidden_dim`, the size of the hidden layer of the feed-forward networks; V is `vocab_size`.
+    The defaults give GPipe's Transformer-L (arXiv 1811.06965, table 1). It has
+    L (4 d^2 + 2 d f + 9 d + f) + 2 V d + V + 2 d parameters. L is `num_layers`. V is `vocab_size`. d is `model_dim`,
+    the size of the vectors between blocks. f is `hidden_dim`, the size of a feed-forward network's hidden layer.
 
     Args:
         is_tied: whether the softmax shares the table of the embedding.

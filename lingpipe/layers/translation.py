@@ -1,15 +1,15 @@
-"""Transformers that translate, as a sequence of layers that a pipeline can cut anywhere.
+"""Transformers that translate. A pipeline can cut the models between any two layers.
 
-Encoder and decoder follow each other in one stack. Each layer but the head takes and returns a nest. It changes some
-parts and passes the others on::
+Encoder and decoder form one stack. Each layer takes a nest, a dictionary of tensors, and changes some parts. Each layer
+but the head returns the nest::
 
                      source_embedding  encoder blocks  target_embedding  decoder blocks    head
     source            ids ─> vectors      changed         normalised       read (cross)
     source_mask            made            read             passed            read
     target                 ids             ids           ids ─> vectors      changed      ─> logits
 
-Targets stay integers up to the decoder: partitions of the encoder pass on `length` numbers of a target, not
-`length * model_dim`. Targets need no padding mask: padding follows the tokens, which attend only to earlier positions.
+Targets stay integers up to the decoder, so stages of the encoder send `length` numbers per target, not
+`length * model_dim`. Targets need no padding mask: tokens attend only to earlier positions, and padding comes last.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from lingpipe.layers import attention, base_layer, embeddings, transformer
 
 
 class _SequenceEmbedding(embeddings.TokenEmbedding):
-    """The base class of both embeddings, which add vectors of positions to vectors of tokens and apply dropout."""
+    """The base class of both embeddings. It adds positions to the vectors of tokens, and applies dropout."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -46,7 +46,7 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
 
 
 class SourceEmbedding(_SequenceEmbedding):
-    """Takes a dictionary of tokens, 'source' and 'target'; makes the source's vectors and its padding mask."""
+    """Embeds the source's tokens, and adds their padding mask to the nest."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -82,7 +82,7 @@ class EncoderBlock(transformer.TransformerBlock):
 
 
 class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
-    """Ends the encoder with a layer norm of the source, and begins the decoder with vectors of the target."""
+    """The layer between encoder and decoder. It normalises the source and embeds the target."""
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
@@ -105,7 +105,7 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
 
 
 class DecoderBlock(transformer.TransformerBlock):
-    """Causal self-attention of the target, attention to the source, a feed-forward network, each after a layer norm."""
+    """A 'pre-LN' decoder block: causal self-attention, attention to the source, then a feed-forward network."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -142,8 +142,7 @@ class DecoderBlock(transformer.TransformerBlock):
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
             cache: keys and values of the target's positions before `start`.
-            source: keys and values of the source, as `cross_attention.project_source` returns them, and its mask
-                `[batch, source_length]`.
+            source: tuple of keys and values from `cross_attention.project_source`, and mask `[batch, source_length]`.
 
         Returns:
             Outputs `[batch, n, model_dim]`, and the cache with the new keys and values.
@@ -156,7 +155,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
 
 class TranslationHead(embeddings.SoftmaxHead):
-    """Logits of the target's tokens; the logits may be clipped (GPipe, arXiv 1811.06965, section 5)."""
+    """Logits of the target's tokens, clipped if `logits_abs_max` is set (GPipe, arXiv 1811.06965, section 5)."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -179,19 +178,20 @@ def transformer_nmt_layers(
         activation: str = 'relu', padding_id: int = 0, input_dropout_prob: float = 0.0,
         residual_dropout_prob: float = 0.0, atten_dropout_prob: float = 0.0,
         relu_dropout_prob: float = 0.0) -> list[base_layer.LayerParams]:
-    """Return an encoder and a decoder as the list of their units, from tokens to logits.
+    """Return the Params of a translation model's layers, from tokens to logits.
 
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
 
     The first layer takes tokens as `{'source': [batch, source_length], 'target': [batch, target_length]}`. At
     each position the target holds the token before the one to predict.
 
-    The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters, where h is the size of all heads
-    together, by default d, and T is the number of tables, 1 or 2. This is the family T(L, f, A) of GPipe (arXiv
-    1811.06965, section 5), whose published counts require heads of size 64, for both 16 and 32 heads. As in that
-    section, the initial weights of feed-forward networks are smaller for larger L (here, the weights of the second
-    dense layer in each are scaled by 1 / L), and logits may be clipped. For d, f and the four kinds of dropout see
-    `transformer.transformer_lm_layers`; A is `num_heads`.
+    The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters. h is the size of all heads
+    together, by default d. T is the number of tables, 1 or 2. A is `num_heads`. For d, f and the four kinds of dropout,
+    see `transformer.transformer_lm_layers`.
+
+    This is the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5). Its published counts require heads of size 64,
+    for both 16 and 32 heads. As in that section, logits may be clipped, and initial weights of feed-forward networks
+    are smaller for larger L. Here, the weights of the second dense layer are scaled by 1 / L.
 
     Args:
         num_layers: L, the number of blocks of the encoder, and also of the decoder.

@@ -1,4 +1,4 @@
-"""A task, as in Lingvo: a model with its loss, its metrics and its params of training."""
+"""A task, as in Lingvo: a model with its loss, metrics and training params."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ class BaseTask:
     A subclass defines `loss`; the body does everything else (placement, micro-batches, recomputation).
 
     Attributes:
-        larger_is_better: dictionary from the names of metrics of `loss` to whether a larger value is better.
+        larger_is_better: dictionary {metric of `loss`: whether a larger value is better}.
         loss_and_metrics: `losses.LossAndStates` of `loss` and `params.metrics`, for training and evaluating the body.
     """
 
@@ -59,7 +59,7 @@ class BaseTask:
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if an input does not fit the body for a reason other than shapes."""
+        """Raise ValueError if an input does not fit the body. This class checks only the tokenizer."""
         tokenizer, source = getattr(training_input, 'tokenizer', None), self.params.body.model
         if tokenizer is not None and source is not None:
             source.Instantiate().check_tokenizer(self.body.model, tokenizer)
@@ -69,9 +69,9 @@ class BaseTask:
                              f'vocabulary_size={known}. Use the tokenizer that the model was made for.')
 
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
-        """Raise ValueError if an input does not have a label for each position at which the body returns logits.
+        """Raise ValueError if the targets of an input do not fit the body's logits.
 
-        The task takes `num_targets` target tensors (labels, weights, maybe more); None: it takes any number.
+        Each position with logits needs a label. The task takes `num_targets` tensors of targets; None: any number.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
@@ -84,10 +84,10 @@ class BaseTask:
                              'Use another input.')
 
     def metric_arguments(self, targets: Any, outputs: Any) -> tuple:
-        """Return the arguments of the Keras metrics of `params.metrics`: tensors (y_true, y_pred, sample_weight).
+        """Return tensors (y_true, y_pred, sample_weight) for the Keras metrics of `params.metrics`.
 
         Args:
-            targets: as `loss` takes them; here labels come first, then weights.
+            targets: tuple (labels, weights, ...), as `loss` takes it.
 
         Raises:
             ValueError: the body returns several tensors.
@@ -101,7 +101,7 @@ class BaseTask:
         return labels, outputs, weights
 
     def decoding_metrics(self, inputs: Any, targets: tuple, read: Callable) -> dict[str, Any]:
-        """Compute slower metrics than `loss`, such as scores of whole translations, for the final evaluation.
+        """Compute slow metrics for the final evaluation, such as scores of whole translations.
 
         Args:
             inputs: nest of tensors `[batch, ...]`, the body's input.
@@ -115,7 +115,7 @@ class BaseTask:
         return {}
 
     def sample(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
-        """Return a sample of the model's output, to be shown with each evaluation in training; None: no sample."""
+        """Return a sample of the model's output; None: no sample. Evaluations during training show the sample."""
         del training_input, read
         return None
 
@@ -125,7 +125,7 @@ class BaseTask:
         return state.is_larger_better if state else self.larger_is_better.get(metric)
 
     def metric_names(self, targets: Any) -> set:
-        """Find the names of all metrics from the `tf.TensorSpec`s of targets, by tracing only the metrics and `loss`.
+        """Return the names of all metrics, given the `tf.TensorSpec`s of `targets`. The body is not traced.
 
         Raises:
             ValueError: one of `params.metrics` cannot be computed.
@@ -148,7 +148,7 @@ def _check_fields(p: hyperparams.InstantiableParams) -> None:
 
 
 def train_params() -> hyperparams.Params:
-    """Return the Params of training, with Lingvo's names for the fields that Lingvo has."""
+    """Return the Params of training. Fields that Lingvo also has keep Lingvo's names."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
     p.Define('learning_rate', None, "Constant learning rate; None: that of lr_schedule, or the optimizer's own.")

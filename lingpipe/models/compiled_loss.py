@@ -1,4 +1,4 @@
-"""The losses of a compiled Keras model as one function; the last partition runs it if micro-batch losses add up."""
+"""The losses of a compiled Keras model, computed by micro-batch in the last partition if they add up."""
 
 import functools
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Find the `Kind` of each loss that a model was compiled with, for a batch described by `keras.KerasTensor`s.
+    """Return the `Kind` of each loss in `compile_loss`. Targets, outputs and weights are `keras.KerasTensor`s.
 
     Raises:
-        NotAdditive: one of the losses cannot be computed in parts, or reads one of the model's variables.
+        NotAdditive: a loss cannot be computed in parts, or reads a variable of the model.
     """
     return [_kind_of(part.loss, *specs, variables) for part, specs in zip(
         compile_loss._flat_losses, _specs(compile_loss, y_true, outputs, sample_weight))]
@@ -33,7 +33,7 @@ def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
-    """List for each loss the specs of the targets, outputs and sample weights that Keras passes to it."""
+    """Return, for each loss, the specs of its targets, outputs and sample weights."""
     found = []
 
     def note(y_true, outputs, sample_weight):
@@ -48,7 +48,7 @@ def _specs(compile_loss, y_true, outputs, sample_weight):
 
 
 class Targets(NamedTuple):
-    """The targets of the losses, and their weights."""
+    """The targets of the losses, with sample weights."""
 
     # tensor `[batch]`: 1 / n for each example, n = examples in the batch
     fractions: tf.Tensor
@@ -61,14 +61,14 @@ class Targets(NamedTuple):
 
 
 class CompiledLoss:
-    """Computes the loss of a micro-batch as Keras would, in a form that can be summed over micro-batches.
+    """Computes Keras's loss of a micro-batch, with a weight for averaging over micro-batches.
 
     The sum of several losses has one weight, the number of examples. So each of them must be a mean over the examples,
     or a sum. If a loss is a mean over something else, such as unmasked tokens, it must be the only loss.
 
     Args:
-        compile_loss: built `CompileLoss` of Keras: the losses, their weights and the outputs that they belong to.
-        structure: `Structure` of the pair (targets, sample weights), either of which may be, or hold, None.
+        compile_loss: Keras's built `CompileLoss`, with all losses and loss weights.
+        structure: `Structure` of the pair (targets, sample weights). Each may be None or contain None.
     """
 
     def __init__(self, compile_loss: keras.Loss, structure: boundary.Structure, kinds: list) -> None:
@@ -77,10 +77,10 @@ class CompiledLoss:
         self._parts = [_metrics_of(part.loss, kind) for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     def __call__(self, targets: Targets, outputs: Any) -> dict:
-        """Return {name: (mean, weight)} with 'loss' and, if there are several losses, each loss by its Keras name.
+        """Return {'loss': (mean, weight)}. Several losses also appear one by one, by their Keras names.
 
         Raises:
-            NotAdditive: one of several losses has a weight of its own.
+            NotAdditive: one of several losses is weighed by masks or sample weights.
         """
         found: list[tuple] = []  # results of the losses, which Keras calls
         fraction = tf.reduce_sum(targets.fractions)
@@ -101,7 +101,7 @@ class CompiledLoss:
 
 
 def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
-    """Return the loss 0 for a model compiled without a loss, so that it trains only on the losses of its layers."""
+    """Return loss 0, for a model compiled without a loss. Training then uses only losses that layers add."""
     del outputs
     return {'loss': (tf.zeros([]), targets.num_rows)}
 
@@ -127,7 +127,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum; the returned weight None means the micro-batch's share of the batch's examples."""
+    """Wrap a loss that is a sum. Weight None means the micro-batch's fraction of the batch's examples."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

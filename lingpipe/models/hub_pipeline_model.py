@@ -1,4 +1,4 @@
-"""PipelineModel of a KerasHub task: `fit`, `evaluate` and `predict` take raw texts and images, as the task does."""
+"""A `PipelineModel` that takes raw texts and images, as tasks of KerasHub do."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ _DEFAULT_SAMPLER = 'top_k'  # KerasHub's
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class HubPipelineModel(pipeline_model.PipelineModel):
-    """Trains a pipeline of a KerasHub task, whose preprocessor converts raw examples to tensors::
+    """Trains a pipeline of a KerasHub task on raw examples::
 
         strings ─> batches ─> preprocessor of the task, by tf.data ─> tensors ─> Keras's fit ─> pipeline
 
@@ -63,7 +63,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
     def generate(self, inputs: Any, max_length: int | None = None, stop_token_ids: Any = 'auto',
                  strip_prompt: bool = False, sampler: Any = None) -> Any:
-        """Generate text as the task does, with a group of prompts in flight for each device.
+        """Generate text as the task does. The devices work on different groups of prompts at the same time.
 
         See KerasHub's `CausalLM.generate` and `Seq2SeqLM.generate`, and `pipelined_generation.PipelinedGeneration`.
 
@@ -115,7 +115,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         return keras.utils.unpack_x_y_sample_weight(self.source.preprocess_samples(x, y, sample_weight))
 
     def _batches(self, x, y, sample_weight, batch_size):
-        """Return the `tf.data.Dataset` of preprocessed batches; if `x` is a dataset, it is batched already."""
+        """Return the `tf.data.Dataset` of preprocessed batches. If `x` is a dataset, it must consist of batches."""
         if not isinstance(x, tf.data.Dataset):
             parts = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             x = tf.data.Dataset.from_tensor_slices(_map_arrays(tf.convert_to_tensor, parts))
@@ -124,7 +124,7 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
 
 def _map_arrays(function, nest):
-    """Apply a function to each array in nested tuples and dictionaries; a list is one array; None stays None."""
+    """Apply a function to each array in nested tuples and dictionaries. A list is one array. None stays None."""
     if isinstance(nest, tuple):
         return tuple(_map_arrays(function, part) for part in nest)
     if isinstance(nest, dict):
@@ -137,7 +137,7 @@ def _unpacked(data):
 
 
 def _split(examples, fraction, validation_data):
-    """Reserve the last part of arrays for validation, as Keras does if there are no separate validation data."""
+    """Return training and validation data. Without `validation_data`, split off the last `fraction`."""
     if not fraction or validation_data is not None:
         return examples, validation_data
     sizes = []

@@ -11,9 +11,9 @@ from lingpipe.models import base_task
 
 
 class ImageClassifier(base_task.BaseTask):
-    """Classifies images, texts or each token of a text; the body ends in logits `[batch, ..., classes]`.
+    """Classifies images, texts or tokens. The body ends in logits `[batch, ..., classes]`.
 
-    In training the body may return (logits, auxiliary logits); the auxiliary loss is added with its own weight.
+    In training the body may return (logits, auxiliary logits). `auxiliary_loss_weight` weighs the auxiliary loss.
     """
 
     @classmethod
@@ -25,7 +25,7 @@ class ImageClassifier(base_task.BaseTask):
         return p
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if the labels or tokens do not fit the model, or a class has no logit."""
+        """Raise ValueError if labels, tokens or the number of classes do not fit the body."""
         super().check_input(training_input)
         self.require_labels(training_input, 2)
         self._warn_of_softmax()
@@ -35,7 +35,7 @@ class ImageClassifier(base_task.BaseTask):
                              f'logits. Give the head num_classes={training_input.num_classes}.')
 
     def _warn_of_softmax(self):
-        """Warn if the last layer computes probabilities, because softmax would be applied twice."""
+        """Warn if the last layer ends in softmax. The loss would apply softmax again."""
         last, outputs = self.body.stack[-1], getattr(self.body.model, 'outputs', None)
         for layer in [output._keras_history.operation for output in outputs] if outputs else [last]:
             activation = getattr(layer, 'activation', None)

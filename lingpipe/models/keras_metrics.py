@@ -1,4 +1,4 @@
-"""Keras metrics of a task: computed in parts, and equal to what Keras computes from the whole batch or dataset."""
+"""Keras metrics of a task, computed in parts. The whole batch or dataset would give the same results."""
 
 import concurrent.futures
 import re
@@ -39,14 +39,14 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
 
 
 def _name(params):
-    """Return the name of a metric without the number that Keras would append, as in 'auc_1'."""
+    """Return a metric's name, without a number such as Keras appends in 'auc_1'."""
     if params.cls is OfClasses and not params.name:
         return _name(params.metric)
     return params.name or re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
 
 
 class MetricState:
-    """A Keras metric in two parts: what each micro-batch adds to the metric's variables; the result from the sums.
+    """A Keras metric whose variables are summed over micro-batches.
 
     The variables of most metrics count something, so the values of a batch are sums over its micro-batches::
 
@@ -61,7 +61,7 @@ class MetricState:
         self._metric: Any = None
 
     def share(self, targets: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
-        """Return what a micro-batch adds to the metric's variables, as float32 tensors of the variables' shapes.
+        """Return what a micro-batch adds to each variable of the metric, as float32 tensors.
 
         Raises:
             ValueError: the metric cannot be computed in parts, or does not take these labels, outputs and weights.
@@ -76,7 +76,7 @@ class MetricState:
 
     @property
     def is_larger_better(self) -> bool | None:
-        """Whether Keras says that a larger value is better; None if it does not say, or `share` was not called."""
+        """Whether a larger value is better. None if Keras does not say, or before the first call of `share`."""
         return {'up': True, 'down': False}.get(getattr(self._metric, '_direction', ''))
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
@@ -86,7 +86,7 @@ class MetricState:
 
 
 def _random_examples(y_true, outputs, weights):
-    """Return arrays for specs: numbers in (0, 1) or classes; weights in [1, 2), as some metrics truncate weights."""
+    """Return random examples of these specs. Weights are at least 1, because some metrics truncate weights."""
     random = np.random.default_rng(0)
     num_classes = max(2, outputs.shape[-1] or 2)
 
@@ -104,7 +104,7 @@ def _random_examples(y_true, outputs, weights):
 
 
 def _made(params, specs):
-    """Make a metric, try it eagerly on a few examples on the host, and return it."""
+    """Return the metric made of `params`. Raise ValueError if a trial on the host shows that it cannot be used."""
     name = f'{params.name!r} ({params.cls.__name__}) of task.metrics'
     with tf.device('CPU:0'):
         try:
@@ -125,7 +125,7 @@ def _text(spec):
 
 
 class _Trial:
-    """Results of a metric: for all examples; added up from parts; for some examples; with weight 0 for the rest."""
+    """A metric's results on a few examples, for `check` to compare."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now
@@ -172,7 +172,7 @@ def _zeros(metric):
 
 
 def _are_close(some, others):
-    """Return whether arrays are equal but for rounding, with a tolerance that grows with the largest value."""
+    """Return whether arrays are equal up to rounding. The tolerance grows with the largest value."""
     pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(some, others)]
     return all(one.shape == other.shape and np.allclose(
         one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max(initial=1.0)) for one, other in pairs)
@@ -180,15 +180,15 @@ def _are_close(some, others):
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class OfClasses(keras.metrics.Metric):
-    """Converts class numbers and logits to one-hot labels and probabilities, from which another metric is computed.
+    """Converts class numbers and logits for a metric of one-hot labels and probabilities.
 
-    It takes the softmax of outputs `[..., classes]`, and the sigmoid of outputs `[..., 1]`. Keras's AUC, Precision,
+    Outputs `[..., classes]` get a softmax, and outputs `[..., 1]` a sigmoid. Keras's AUC, Precision,
     Recall and F1Score need probabilities and labels of the same shape.
 
     Args:
         metric: the `keras.metrics.Metric`, or its params in KerasParams.
-        class_id: number of the class whose examples are positive; None: each class counts against the others, and the
-            metric averages the classes in its own way.
+        class_id: number of the positive class. None: each class counts against the others, and the metric averages the
+            classes in its own way.
         name: name of this metric; None: the name of `metric`.
     """
 

@@ -1,4 +1,4 @@
-"""A task with any Keras loss, for bodies for which there is no other task."""
+"""A task with any Keras loss, for bodies without a task of their own."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ class KerasTask(base_task.BaseTask):
     """Trains a body on a Keras loss, and measures it by Keras metrics.
 
     The loss is the weighted mean over the examples, or tokens, of the whole batch: the sum of weight times loss,
-    divided by the sum of weights. Keras's reduction 'mean_with_sample_weight' and Keras's metrics do the same. Keras's
-    `compile` by default divides by the number of examples, whatever their weights; both results are equal if all
-    weights are 1. The weighted mean does not depend on the examples of weight 0 that pad a batch.
+    divided by the sum of weights. Keras's reduction 'mean_with_sample_weight' and Keras's metrics do the same. By
+    default, Keras's `compile` divides by the number of examples instead. Both results are equal if all weights are 1.
+    The weighted mean does not depend on the examples of weight 0 that pad a batch.
     """
 
     @classmethod
@@ -41,7 +41,7 @@ class KerasTask(base_task.BaseTask):
         super().__init__(params)
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if the body does not know the input's tokens, or class labels do not fit the logits."""
+        """Raise ValueError if tokens or class labels of the input do not fit the body."""
         super().check_input(training_input)
         if isinstance(self._keras_loss, keras.losses.SparseCategoricalCrossentropy):
             self.require_labels(training_input)
@@ -50,8 +50,8 @@ class KerasTask(base_task.BaseTask):
         """Return the metric 'loss' of one micro-batch; see `BaseTask.loss`.
 
         Args:
-            targets: tuple (labels, weights, ...): labels as the loss takes them, weights `[batch]` or
-                `[batch, length]`; a weight `[batch]` counts for all tokens of its row.
+            targets: tuple (labels, weights, ...). Labels are as the loss takes them. Weights are `[batch, length]`, or
+                `[batch]` for whole rows.
             outputs: tensor `[batch, ...]`, as the loss takes it.
 
         Raises:

@@ -12,11 +12,11 @@ from lingpipe.models.sampling import Sampling
 
 
 def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, label_smoothing: float) -> tuple:
-    """Compare logits `[batch, length, vocab_size]` with the next tokens; labels and weights are `[batch, length]`.
+    """Compare logits `[batch, length, vocab_size]` with labels. Labels and weights are `[batch, length]`.
 
     Returns:
-        Tuple of three: a pair (mean, weight) for the smoothed cross-entropy in nats per token (arXiv 1512.00567,
-        section 7); a pair (mean, weight) for the accuracy; the plain cross-entropies `[batch, length]`.
+        Tuple (loss, accuracy, nats). The first two are pairs (mean, weight). The loss is the smoothed cross-entropy in
+        nats per token (arXiv 1512.00567, section 7). `nats` is the plain cross-entropy `[batch, length]`.
     """
     logits, total = tf.cast(logits, tf.float32), tf.reduce_sum(weights)
     smoothed = nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -28,12 +28,12 @@ def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, labe
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return (mean, `total`): the sum of values times weights is divided by `total`; the mean is 0 if `total` is 0."""
+    """Return (mean, `total`). The mean is sum(values * weights) / `total`, or 0 if `total` is 0."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * weights), total), total
 
 
 class LanguageModel(base_task.BaseTask):
-    """Predicts each token of a sequence; the body ends in logits `[batch, length, vocab_size]`.
+    """Predicts each next token of a sequence. The body ends in logits `[batch, length, vocab_size]`.
 
     The body may also read a source, as the sequence-to-sequence models of KerasHub do.
     """
@@ -53,9 +53,9 @@ class LanguageModel(base_task.BaseTask):
         self._sampler: Any = None
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Return the metrics of one micro-batch: 'loss' (the smoothed cross-entropy in nats per token) and others.
+        """Return the metrics 'loss', 'bits_per_byte' and 'accuracy' of one micro-batch.
 
-        'bits_per_byte' is the plain cross-entropy per byte of the tokens; 'accuracy' is the share of correct tokens.
+        'loss' is the smoothed cross-entropy in nats per token. 'bits_per_byte' is the plain cross-entropy per byte.
 
         Args:
             targets: tuple (labels, weights, numbers of bytes), each `[batch, length]`; tokens of weight 0 do not count.
@@ -67,7 +67,7 @@ class LanguageModel(base_task.BaseTask):
         return {'loss': loss, 'bits_per_byte': bits, 'accuracy': accuracy}
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if the body has no logits for some label, or fewer logits than the tokenizer has tokens."""
+        """Raise ValueError if the labels or the tokenizer do not fit the body's logits."""
         self.require_labels(training_input, 3)
         super().check_input(training_input)
         vocab_size, num_logits = training_input.tokenizer.vocab_size, self.body.output_of_one_example.shape[-1]
@@ -78,7 +78,7 @@ class LanguageModel(base_task.BaseTask):
                 f'{vocab_size} logits.')
 
     def sample(self, training_input: Any, read: Callable) -> str | None:
-        """Return a text that the model wrote, always with the same random numbers, so that texts can be compared."""
+        """Return a sample text; None without `sample_length` or a needed source. Calls use the same random numbers."""
         p = self.params
         if not p.sample_length or not p.sample_prompt and prompted_texts.reads_sources(training_input.input_spec):
             return None

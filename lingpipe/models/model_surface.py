@@ -1,4 +1,4 @@
-"""The interface of a pipelined model: the layers, names, weights and files of the plain model inside it."""
+"""The layers, names, weights and files of a pipelined model, as in the plain model."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def _of_source(name, words):
 
 
 class ModelSurface(keras.Model):
-    """A model that has the layers of its pipeline, so that Keras finds everything as in a plain model.
+    """A Keras model with the layers of its pipeline, as in the plain model.
 
     ::
 
@@ -60,7 +60,7 @@ class ModelSurface(keras.Model):
 
     @property
     def source(self) -> Any:
-        """The Keras model from which the pipeline was made; None if it was made from layers or their Params."""
+        """The Keras model of the pipeline; None if the pipeline was made from layers or Params."""
         return getattr(self.pipe, 'model', None)
 
     @property
@@ -70,22 +70,22 @@ class ModelSurface(keras.Model):
 
     @property
     def input(self) -> Any:
-        """The symbolic inputs of a Functional source, in the source's structure; otherwise Keras's own `input`."""
+        """The nest of symbolic inputs of a Functional source; otherwise Keras's own `input`."""
         return self.source.input if isinstance(self.source, Functional) else super().input
 
     @property
     def output(self) -> Any:
-        """The symbolic outputs of a Functional source, in the source's structure; otherwise Keras's own `output`."""
+        """The nest of symbolic outputs of a Functional source; otherwise Keras's own `output`."""
         return self.source.output if isinstance(self.source, Functional) else super().output
 
     @property
     def output_names(self) -> Any:
-        """The names of the source model's outputs; losses and metrics may be given by these names."""
+        """The output names of the source; None without a source. Losses and metrics may use these names."""
         return getattr(self.source, 'output_names', None)
 
     @property
     def input_spec(self) -> Any:
-        """The source model's input specs, against which Keras checks the inputs when a model is called."""
+        """The input specs of the source; None without a source. Keras checks inputs against these specs."""
         return getattr(self.source, 'input_spec', None)
 
     @property
@@ -97,7 +97,7 @@ class ModelSurface(keras.Model):
 
     @property
     def losses(self) -> list[tf.Tensor]:
-        """Losses that layers added in the last call; penalties on weights, each computed on its weight's device."""
+        """Losses from the last call, then weight penalties. Each penalty is computed on the device of its weight."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
             if variable.regularizer is not None:
@@ -120,9 +120,9 @@ class ModelSurface(keras.Model):
         return self.pipe.compute_output_shape(input_shape)
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        """Export the plain model, which serves on one device and without LingPipe; see `keras.Model.export`.
+        """Export the plain model; see `keras.Model.export`.
 
-        LoRA is merged into the kernels, as in files of `save` and `save_weights`.
+        The result serves on one device, without LingPipe. LoRA is merged into the kernels, as in `save`.
         """
         with lora.merged(self):
             return self._plain_model().export(filepath, *args, **kwargs)
@@ -152,12 +152,12 @@ class ModelSurface(keras.Model):
                 os.remove(new)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Load weights, after which LoRA adds nothing until it is trained; see `keras.Model.load_weights`."""
+        """Load weights; see `keras.Model.load_weights`. LoRA then adds nothing until it is trained."""
         with lora.able_to_learn(self):
             super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the pipeline and the specs of its inputs, from which a loaded model creates its weights.
+        """Return the pipeline and its input specs. A loaded model needs the specs to create its weights.
 
         Raises:
             ValueError: the pipeline was built before it became a model, so the model has not seen any inputs yet.
@@ -169,7 +169,7 @@ class ModelSurface(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a model from what `get_config` returned, and create its weights if it knows its inputs."""
+        """Make a model from the result of `get_config`. Create its weights if the input specs are known."""
         model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
         specs = keras.saving.deserialize_keras_object(config['input_specs'])
         if specs is not None:
@@ -177,14 +177,14 @@ class ModelSurface(keras.Model):
         return model
 
     def _trackable_children(self, save_type='checkpoint', **kwargs):
-        """Return what `tf.train.Checkpoint` finds, so that plain and pipelined models can exchange checkpoints."""
+        """Add the plain model's objects, so plain and pipelined models can exchange checkpoints."""
         children = super()._trackable_children(save_type, **kwargs)
         if self.source is None or save_type != 'checkpoint':
             return children
         return {**self.source._trackable_children(save_type), **children}
 
     def _obj_type(self):
-        """Make Keras write layers as in a plain model, so that either model loads the weights of the other."""
+        """Make Keras write layers as in a plain model. Then either model can load the other's weights."""
         return 'Functional'
 
     def _plain_model(self):
@@ -217,7 +217,7 @@ class ModelSurface(keras.Model):
 
 
 def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
-    """Return a `keras.KerasTensor` of any number of rows, so that output specs are found without calling layers."""
+    """Return a `keras.KerasTensor` like `tensor`, for any number of rows; None for None."""
     if tensor is None:
         return None
     return keras.KerasTensor(

@@ -32,7 +32,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class PipelineModel(model_surface.ModelSurface):
-    """Trains a pipeline by Keras's own `fit`, with the same results as `fit` on the plain model.
+    """Trains a pipeline by Keras's own `fit`. The plain model would give the same results.
 
     The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
     called as a layer always uses GPipe's schedule.) The optimizer of `compile` works on the device of each variable::
@@ -41,14 +41,14 @@ class PipelineModel(model_surface.ModelSurface):
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
         model.fit(x, y, batch_size=64, epochs=3, validation_data=(x_test, y_test))
 
-    The loss that a subclass's `compute_loss` returns is computed on the whole batch, outside the pipeline.
+    If a subclass overrides `compute_loss`, the loss is computed on the whole batch, outside the pipeline.
 
     Args:
         **kwargs: arguments of `keras.Model`; `name` defaults to the name of the source model.
     """
 
     def __new__(cls, pipe: keras.Layer | None = None, **unused: Any) -> 'PipelineModel':
-        """Make a `HubPipelineModel` if the source is a KerasHub task, so that raw texts and images are preprocessed."""
+        """Make a `HubPipelineModel` if the source of the pipeline is a KerasHub task."""
         if cls is PipelineModel and _preprocesses(getattr(pipe, 'model', None)):
             from lingpipe.models import hub_pipeline_model
             cls = hub_pipeline_model.HubPipelineModel
@@ -65,7 +65,7 @@ class PipelineModel(model_surface.ModelSurface):
         """Configure training, as `keras.Model.compile` does.
 
         Args:
-            optimizer: Keras optimizer; it is changed to work on the device of each variable, with the same results.
+            optimizer: Keras optimizer. It is changed to work on each variable's device; the results stay the same.
             run_eagerly: whether the parts of a step outside the pipeline run eagerly; each partition is always traced.
             jit_compile: whether XLA compiles the functions of each partition; 'auto': as the pipeline's own Params say.
             auto_scale_loss: whether the loss is scaled if layers compute in float16.
@@ -87,7 +87,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     @property
     def jit_compile(self) -> Any:
-        """Always False, as no step is compiled as a whole; setting it to True makes XLA compile each partition."""
+        """Always False: no step is compiled as a whole. Setting True makes XLA compile each partition."""
         return False
 
     @jit_compile.setter
@@ -95,9 +95,9 @@ class PipelineModel(model_surface.ModelSurface):
         self.pipe.set_jit_compile(bool(value))
 
     def make_train_function(self, force: bool = False) -> Callable:
-        """Refuse weights that the optimizer does not know; see `keras.Model.make_train_function`.
+        """Return the function of training steps; see `keras.Model.make_train_function`.
 
-        If another pipeline of the same layers has moved weights, their slots are moved too.
+        Raise ValueError for weights unknown to the optimizer. If another pipeline has moved weights, move their slots.
         """
         if self.optimizer is None:
             raise ValueError('optimizer=None was given to compile, which does for evaluation only. Give an optimizer.')
@@ -109,7 +109,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('train_function')
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """As `compile` does, refuse a source model that overrides steps; see `keras.Model.make_predict_function`."""
+        """Raise ValueError if the source overrides steps, as in `compile`; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         self._follow_layers(self.predict_function)
         super().make_predict_function(force)
@@ -122,14 +122,14 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('test_function')
 
     def _with_plain_graph(self, name: str) -> Callable:
-        """Return Keras's function for steps, wrapped so that its graph (one call per action) is not optimized."""
+        """Return Keras's function for steps. Its graph is not optimized: it has only one call per action."""
         function = getattr(self, name)
         if not isinstance(function, functools.partial):
             setattr(self, name, functools.partial(_run_plain, function))
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights; before a first trace (`function` is None), refuse a model that now calls other layers."""
+        """Place new weights. Before a first trace (`function` is None), refuse a model that now calls other layers."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:
@@ -143,7 +143,7 @@ class PipelineModel(model_surface.ModelSurface):
             self.optimizer.build(self.trainable_variables)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Create the weights if these are the first inputs, then run `call`; see `keras.Model`."""
+        """Create the weights in the first call, then run `call`; see `keras.Model`."""
         self._build_for(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
@@ -155,10 +155,10 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Train on one batch, with the loss inside the last partition if it can be summed over micro-batches.
+        """Train on one batch; see `keras.Model.train_step`.
 
-        See `keras.Model.train_step`. Any other loss, and an overridden `compute_loss`, is computed on the whole batch,
-        outside the pipeline.
+        A loss that can be summed over micro-batches is computed inside the last partition. Any other loss, and an
+        overridden `compute_loss`, is computed on the whole batch, outside the pipeline.
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         try:
@@ -172,7 +172,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def loss_and_targets(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Callable, Any]:
-        """Return the loss of `compile` as the last partition computes it, and targets of a batch for that loss.
+        """Return the last partition's loss function, and the batch's targets for that function.
 
         Raises:
             NotAdditive: the loss is computed on the whole batch, outside the pipeline.
@@ -199,7 +199,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def _build_metrics(self, y, outputs):
-        """Create the variables of metrics outside the function being traced; inside, they would cause another trace."""
+        """Create metric variables outside the function being traced. Inside, they would cause another trace."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
             with base_layer.outside_of_scopes():
@@ -242,7 +242,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Return gradients of variables, but None for variables that no loss reaches, so that these do not decay."""
+        """Return each variable's gradient. Variables that no loss reaches get None, and so no weight decay."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables
@@ -256,7 +256,7 @@ class PipelineModel(model_surface.ModelSurface):
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Return the loss function; it is the key of traces, so equal structures and specs give the same object."""
+        """Return the loss function. It is the key of traces, so equal structures and specs give the same object."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
@@ -308,13 +308,13 @@ class PipelineModel(model_surface.ModelSurface):
         return self.optimizer
 
     def _values_to_restore(self):
-        """Return, for `_update`, the values to restore if a step that has already assigned state is not finite."""
+        """Return pairs (variable, value) for undoing a step; an empty list without loss scaling."""
         if not training_optimizer.is_scaling(self._built_optimizer()):
             return []
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
-        """Update weights and state, including moving statistics; with a scaled loss, only if everything is finite."""
+        """Update weights and state. With a scaled loss, do so only if everything is finite."""
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():
@@ -336,7 +336,7 @@ class PipelineModel(model_surface.ModelSurface):
             return function(*arguments)
 
     def _refuse_weights_outside(self, variables):
-        """Refuse weights that Keras would train and a pipeline would not, or the reverse."""
+        """Raise ValueError if Keras and the pipeline would train different weights."""
         known = set(map(id, variables))
         own = [variable.path for variable in self.trainable_variables if id(variable) not in known]
         if own:
@@ -349,7 +349,7 @@ class PipelineModel(model_surface.ModelSurface):
                              'model to True.')
 
     def _refuse_new_weights(self):
-        """Refuse new weights: Keras would use a function that it traced earlier, without training these weights."""
+        """Raise ValueError for new weights. Keras would use an older trace, which does not train new weights."""
         optimizer = self.optimizer
         if optimizer is None or not optimizer.built or isinstance(optimizer, keras.optimizers.MultiOptimizer):
             return
@@ -372,14 +372,14 @@ class PipelineModel(model_surface.ModelSurface):
                 f'PipelineModel does not call. {advice}')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
-        """Return an optimizer that scales the loss if any layer uses float16; Keras checks only the model's policy."""
+        """Return an optimizer that scales the loss if a layer uses float16. Keras checks only the model's policy."""
         if auto_scale_loss and self.pipe.computes_in_float16 and not training_optimizer.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer
 
 
 def _preprocesses(source):
-    """Whether a model is a task of KerasHub, whose `fit` takes the inputs of its preprocessor."""
+    """Return whether a model is a KerasHub task, which can preprocess raw examples."""
     return hasattr(source, 'preprocess_samples') and hasattr(source, 'preprocessor')
 
 

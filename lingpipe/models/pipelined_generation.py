@@ -1,4 +1,4 @@
-"""Text generation on the devices of a pipeline, with several groups of prompts at once."""
+"""Text generation on a pipeline, with several groups of prompts at once."""
 
 import contextlib
 import copy
@@ -19,10 +19,10 @@ _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 
 
 class PipelinedGeneration:
-    """A pipelined `generate_function` of a KerasHub task, or of an object that generates like one.
+    """A pipelined `generate_function` for a KerasHub task or a `StackTask`.
 
-    Every group of prompts has its own loop over tokens, which does not wait for other groups. So each device computes
-    for one group while the other devices compute for other groups::
+    Every group of prompts has its own loop over tokens, and does not wait for other groups. So the devices work on
+    different groups at the same time::
 
         group 0   device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> sample ─> ...
         group 1               device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> ...
@@ -69,7 +69,7 @@ class PipelinedGeneration:
 
 
 def _map_tensors(function, *nests):
-    """Apply a function to the tensors of nests; a None stays None, such as the images of a text without images."""
+    """Apply a function to the tensors of nests. None, as for a text without images, stays None."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 
@@ -94,7 +94,7 @@ def _weights_of(task, stages):
 
 
 class _Draws:
-    """The random numbers of a sampler, as it would draw them for all rows at once."""
+    """A sampler's random numbers, as for all rows in one batch."""
 
     def __init__(self, sampler, mask):
         self.sampler, self.num_rows = sampler, mask.shape[0]
@@ -106,14 +106,14 @@ class _Draws:
         self._growth = []
 
     def state_before(self, index):
-        """Return the list of pairs (variable, its value before the token at position `index` is drawn)."""
+        """Return pairs (variable, value) from before the token at position `index` is drawn."""
         if not self._growth:
             self._growth = self._measured_growth()
         return [(variable, state + growth * tf.cast(index - self.first_index, state.dtype))
                 for variable, state, growth in zip(self.variables, self._states, self._growth)]
 
     def _measured_growth(self):
-        """Draw once, outside every graph, to see how the states change."""
+        """Return by how much one draw changes each state. The draw runs outside every graph."""
         with tf.init_scope(), keras.StatelessScope(state_mapping=[
                 (variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]) as scope:
             self.sampler.get_next_token(tf.fill([1, 128], 1 / 128))
@@ -131,7 +131,7 @@ class _Draws:
 
 
 class _GroupSampler:
-    """A sampler for some of the rows, which draws as if all rows of all groups were one batch."""
+    """A sampler for one group's rows. It draws as if the rows of all groups were one batch."""
 
     def __init__(self, draws, rows):
         self._draws, self._rows, self._sampler = draws, rows, copy.copy(draws.sampler)
@@ -178,7 +178,7 @@ def require_known(sampler: Any) -> None:
 
 @contextlib.contextmanager
 def replaced(target: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Replace attributes of an object in the `with` block, bypassing its `__setattr__`, which would track them."""
+    """Replace attributes of `target` in the `with` block. Bypass `__setattr__`, which would track the values."""
     before = {name: vars(target)[name] for name in attributes if name in vars(target)}
     vars(target).update(attributes)
     try:

@@ -1,4 +1,4 @@
-"""Texts that a pipeline writes, many at once: continuations of prompts, or targets of source texts."""
+"""Text generation for many prompts or source texts at once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from lingpipe.pipeline import gpipe_layer
 
 
 class StackTask:
-    """A stack of layers as a task that generates text, with the interface of KerasHub's tasks.
+    """A stack of layers that generates text, with the interface of KerasHub's tasks.
 
-    A layer whose output at a position depends on other positions, or on the position's number, has a method
-    `decode(inputs, cache, start) -> outputs, cache`, and `initial_cache(batch_size, length)` if it keeps anything.
-    Layers without `decode` map every position separately, as dense layers and layer norms do.
+    Layers such as dense layers and layer norms map every position separately, without knowing its number. Any other
+    layer needs a method `decode(inputs, cache, start) -> outputs, cache`. A layer with a cache also needs a method
+    `initial_cache(batch_size, length)`.
 
     Args:
         body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
@@ -29,7 +29,7 @@ class StackTask:
         self.variables, self.sampler = body.variables, sampler
 
     def call_with_cache(self, token_ids: tf.Tensor, cache: Any, cache_update_index: Any) -> tuple:
-        """Return logits `[batch, n, vocab_size]` of the positions from `cache_update_index` on, and the new cache."""
+        """Return logits `[batch, n, vocab_size]` and the new cache. Positions begin at `cache_update_index`."""
         x, found = token_ids, []
         for layer, old in zip(self._layers, cache):
             if hasattr(layer, 'decode'):
@@ -40,7 +40,7 @@ class StackTask:
         return x, tuple(found)
 
     def generate_step(self, inputs: dict[str, tf.Tensor], stop_token_ids: tuple[int, ...] | None = None) -> dict:
-        """Continue the prompts in 'token_ids', int32 `[batch, length]`; 'padding_mask' is 1 where prompts are."""
+        """Continue the prompts in 'token_ids', int32 `[batch, length]`. 'padding_mask' is 1 where prompts are."""
         tokens, mask = inputs['token_ids'], tf.cast(inputs['padding_mask'], tf.bool)
         empty = tuple(layer.initial_cache(*tokens.shape) if hasattr(layer, 'initial_cache') else ()
                       for layer in self._layers)
@@ -57,13 +57,13 @@ class StackTask:
 
 
 def _before_end(tokens, mask, stop_token_ids):
-    """Return a mask that is True where a text has tokens, up to its end token and including it."""
+    """Return a mask that is True up to each text's end token, inclusive."""
     is_stop = tf.reduce_any(tokens[..., tf.newaxis] == tf.constant(stop_token_ids or [-1], tokens.dtype), -1)
     return tf.cumsum(tf.cast(is_stop & ~mask, tf.int32), 1, exclusive=True) == 0
 
 
 class _Texts:
-    """A writer of texts, with a group of prompts in flight for each device; see `PipelinedGeneration`."""
+    """A writer of texts by `PipelinedGeneration`, with a group of prompts for each device."""
 
     def __init__(self, body, tokenizer, task, sampler, read):
         self._task, self._tokenizer, self._sampler = task, tokenizer, sampler
@@ -72,14 +72,14 @@ class _Texts:
         self._generate = pipelined_generation.PipelinedGeneration(task, body.stages, num_groups, body.jit_compile, read)
 
     def _generated(self, inputs):
-        """Return the tokens and masks of `generate_step`; equal inputs give equal results in every call."""
+        """Return the tokens and masks of `generate_step`. Equal inputs give equal results in every call."""
         variable_placement.assign(self._states)
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
             return self._generate(inputs, self._tokenizer.stop_ids)
 
 
 class PromptedTexts(_Texts):
-    """Lets the body of a language model continue texts, with a group of prompts in flight for each device.
+    """Lets the body of a language model continue prompts.
 
     Args:
         body: built `GPipeLayer` of layers that decode, or of a KerasHub task.
@@ -92,10 +92,10 @@ class PromptedTexts(_Texts):
         self._context_length = context_length
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Continue prompts that each begin a document; return the continuations, which are the same in every call.
+        """Return continuations of prompts, the same in every call. Each prompt begins a document.
 
         Args:
-            num_tokens: largest number of tokens of a continuation; there are fewer if the model ends the document, or
+            num_tokens: largest number of tokens of a continuation. There are fewer if the model ends the document, or
                 the context is full.
 
         Raises:
@@ -113,7 +113,7 @@ class PromptedTexts(_Texts):
         return prompt + text
 
     def _rows(self, tokens, length):
-        """Pad rows with a token that ends no text, because samplers look for end tokens after the prompt."""
+        """Return padded rows and masks. Samplers look for end tokens after prompts, so the filler must not be one."""
         filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)
                       if token not in self._tokenizer.stop_ids)
         rows = np.full([len(tokens), length], filler, np.int32)
@@ -147,7 +147,7 @@ def _task_and_sampler(body, sampling):
 
 
 class TargetTexts(_Texts):
-    """Lets a KerasHub sequence-to-sequence model write targets of source texts, as the model's `generate` does."""
+    """Lets a sequence-to-sequence model of KerasHub write targets, as its `generate` does."""
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: hub_tokenizer.KerasHubTokenizer, source_length: int,
                  target_length: int, sampling: Sampling, read: Callable = variable_placement.read_variable) -> None:
@@ -158,7 +158,7 @@ class TargetTexts(_Texts):
             'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
 
     def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
-        """Return the sources' targets, which are the same in every call.
+        """Return the targets of source texts, the same in every call.
 
         Args:
             num_tokens: largest number of tokens of a target; fewer if the model ends the target, or has no room.
@@ -188,13 +188,13 @@ class TargetTexts(_Texts):
 
 
 def reads_sources(input_spec: Any) -> bool:
-    """Return whether an input with these `tf.TensorSpec`s has sources; if so, text generation needs sources."""
+    """Return whether an input with these `tf.TensorSpec`s has source texts."""
     return isinstance(input_spec, dict) and 'encoder_token_ids' in input_spec
 
 
 def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
                 read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
-    """Return `TargetTexts` if the model's input, which `input_spec` describes, has sources; else `PromptedTexts`.
+    """Return `TargetTexts` if the input has source texts, else `PromptedTexts`.
 
     Raises:
         ValueError: the body does not generate text, or cannot sample with these settings.

@@ -37,7 +37,7 @@ class Sampling(NamedTuple):
         return self
 
     def choose(self, logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Choose tokens, int32 `[batch]`, by logits `[batch, vocab_size]`; `seed`, int32 `[2]`, determines draws."""
+        """Return the next tokens, int32 `[batch]`, for logits `[batch, vocab_size]`. `seed` is int32 `[2]`."""
         if not self.temperature:
             return tf.argmax(logits, -1, tf.int32)
         logits = tf.cast(logits, tf.float32) / self.temperature
@@ -55,8 +55,8 @@ class Sampling(NamedTuple):
     def keras_hub_sampler(self, vocab_size: int) -> Any:
         """Return the sampler of KerasHub for these settings.
 
-        `TopKSampler` is not used: the order of its candidates, and so the draw, changes with the last bit of any
-        probability. `TopPSampler` sorts its candidates, so rows may be computed in groups of any size.
+        `TopKSampler` is not used: a rounding difference can change the order of its candidates, and so the draw.
+        `TopPSampler` sorts its candidates, so rows may be computed in groups of any size.
         """
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
@@ -74,7 +74,7 @@ def _at_least(logits, smallest):
 
 
 class LoopSampler:
-    """Writes tokens into a batch of prompts of different lengths; called like the samplers of KerasHub."""
+    """A sampler with the interface of KerasHub's, for prompts of different lengths."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling.validate()
@@ -83,7 +83,7 @@ class LoopSampler:
 
     def __call__(self, next: Callable, prompt: tf.Tensor, cache: Any, index: tf.Tensor,  # pylint: disable=redefined-builtin
                  mask: tf.Tensor, stop_token_ids: tuple | None = None) -> tf.Tensor:
-        """Write until every text has ended or the rows are full, and return the tokens `[batch, length]`.
+        """Return the tokens `[batch, length]`. Writing ends when all texts have ended, or the rows are full.
 
         Args:
             next: function `(prompt, cache, index) -> logits [batch, vocab_size], hidden states, cache`.

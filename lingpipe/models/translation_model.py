@@ -1,4 +1,4 @@
-"""Translation models: predicting every token of a target from its source and the tokens before it."""
+"""Translation models: predicting every token of a target text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,9 +57,9 @@ class TranslationModel(base_task.BaseTask):
         self._translator: Any = None
 
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
-        """Return the metrics of one micro-batch: 'loss' (the smoothed cross-entropy in nats per token) and others.
+        """Return the metrics 'loss', 'log_perplexity' and 'accuracy' of one micro-batch.
 
-        'log_perplexity' is the plain cross-entropy; 'accuracy' is the share of correct tokens.
+        'loss' is the smoothed cross-entropy in nats per token. 'log_perplexity' is the plain cross-entropy.
 
         Args:
             targets: tuple (labels, weights), each `[batch, length]`; tokens of weight 0 do not count.
@@ -89,7 +89,7 @@ class TranslationModel(base_task.BaseTask):
 
     def translate(self, source: tf.Tensor, max_length: int,
                   read: Callable = variable_placement.read_variable) -> tf.Tensor:
-        """Translate; the encoder runs once, the decoder once for each token, with a cache on each of its devices.
+        """Translate `source`. The encoder runs once. The decoder runs once per token, with caches on its devices.
 
         Args:
             source: tokens `[batch, source_length]`, padded.
@@ -119,7 +119,7 @@ class TranslationModel(base_task.BaseTask):
 
 
 class _Decoder:
-    """The layers of a built pipeline as they translate, each on the device of its partition::
+    """The layers of a built pipeline for translation, each on its partition's device::
 
         source ─> encoder ─> norm ─> keys and values of every decoder block, once
         token  ─> embedding ─> decoder blocks (and their caches) ─> logits, for every token
@@ -145,7 +145,7 @@ class _Decoder:
                 for block in self._blocks]
 
     def empty_caches(self, length):
-        """Return the list of the caches of the decoder blocks for `length` tokens."""
+        """Return empty caches of the decoder blocks for `length` tokens."""
         return [self._run(block, block.initial_cache, self._num_rows, length) for block in self._blocks]
 
     def step(self, tokens, position, caches):
@@ -158,7 +158,7 @@ class _Decoder:
         return self._run(self._head, self._head, {'target': x})[:, 0], found
 
     def _run(self, layer, function, *arguments, **named):
-        """Call a function of a layer on the layer's device, with the values that `read` returned for its weights."""
+        """Call a layer's function on the layer's device. The weights have the values that `read` returned."""
         with tf.device(self._device_of[id(layer)]), keras.StatelessScope(
                 state_mapping=self._mapping, initialize_variables=False):
             return function(*arguments, **named)

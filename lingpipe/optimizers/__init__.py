@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules that Keras lacks, registered so that the text form of params can name them."""
+"""Optimizers and learning-rate schedules that Keras lacks. The text form of params can name them."""
 
 import functools
 

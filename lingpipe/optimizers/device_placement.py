@@ -1,4 +1,4 @@
-"""A Keras optimizer on several devices: slots and arithmetic on the device of each variable, with unchanged results."""
+"""A Keras optimizer on several devices. Each weight is updated on its own device, with unchanged results."""
 
 import contextlib
 import copy
@@ -16,11 +16,11 @@ from lingpipe.stages import losses
 
 
 def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Make an optimizer keep its slots, and do its arithmetic, on the device of each variable.
+    """Place an optimizer's slots and arithmetic on the device of each variable.
 
-    Otherwise it would do much arithmetic on the first device. Its own methods still compute the update, weight decay
-    and clipping. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call this function
-    again after variables have moved, to move their slots, and after attributes of the optimizer have changed.
+    Otherwise much arithmetic would run on the first device. The optimizer's own methods still compute the update, the
+    weight decay and the clipping. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call
+    this again after variables have moved, to move their slots, and after attributes of the optimizer have changed.
 
     Returns:
         The same optimizer.
@@ -45,7 +45,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 def _build(optimizer: keras.optimizers.Optimizer, build: Callable, *args: Any, **kwargs: Any) -> None:
-    """Build an optimizer, and place what it has created, such as the parts of a `MultiOptimizer`."""
+    """Build an optimizer, and place what `build` has created: slots, and the parts of a `MultiOptimizer`."""
     build(*args, **kwargs)
     place(optimizer)
     if placement := of(optimizer):
@@ -58,7 +58,7 @@ def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
 
 
 class DevicePlacement:
-    """Makes Keras's `apply` update weights by one function per device, which runs on that device.
+    """Makes Keras's `apply` update the weights of each device by one function on that device.
 
     ::
 
@@ -121,9 +121,9 @@ class DevicePlacement:
         self._update_on_devices(variables, (gradients,), shared=numbers)
 
     def _update_group(self, variables: list, gradients: list, *numbers: tf.Tensor) -> None:
-        """Update weights; like Keras, pass a rate without a schedule as a Keras variable, so any dtype works."""
+        """Update the weights of one device."""
         optimizer = self._optimizer
-        with self._numbers_are(*numbers):
+        with self._numbers_are(*numbers):  # as in Keras, a rate without a schedule is a Keras variable, for any dtype
             if not self._clips_by_global_norm():
                 gradients = optimizer._clip_gradients(gradients)
             for gradient, variable in zip(gradients, variables):
@@ -134,27 +134,27 @@ class DevicePlacement:
         return bool(self._optimizer.global_clipnorm and not self._optimizer.clipnorm)
 
     def _decay(self, variable: keras.Variable) -> None:
-        """Decay a weight unless Keras excludes it by the name of its `tf.Variable`, such as 'dense/kernel:0'."""
+        """Decay a weight. Keras may exclude it by the name of its `tf.Variable`, such as 'dense/kernel:0'."""
         if optimizer_parts.is_own(self._optimizer, '_apply_weight_decay'):
             self._optimizer._apply_weight_decay([variable])
         else:
             base_optimizer.BaseOptimizer._apply_weight_decay(self._optimizer, [variable_placement.native(variable)])
 
     def _clip_by_global_norm(self, gradients: list, variables: list, limit: float) -> list:
-        """Clip by the global norm; a norm that is not finite makes all gradients NaN, as in Keras."""
+        """Clip by the global norm. A norm that is not finite makes all gradients NaN, as in Keras."""
         halves = self._square_on_devices(variables, (gradients,))
         norm = tf.sqrt(2.0 * losses.add_up(halves))
         scale = clipping_factor(norm, limit) + (norm - norm)
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
-        """Raise ValueError if a TPU holds weights and the optimizer has more than slots, step and learning rate."""
+        """Raise ValueError if weights are on a TPU that cannot hold all variables of the optimizer."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
     @contextlib.contextmanager
     def _numbers_are(self, learning_rate: Any, iterations: Any) -> Iterator[None]:
-        """In the `with` block, replace the optimizer's learning rate and step number by a function's arguments."""
+        """Replace the optimizer's learning rate and step number in the `with` block."""
         attributes = vars(self._optimizer)
         rate, count = self._optimizer._learning_rate, self._optimizer._iterations
         attributes['_iterations'] = _standing_for(count, iterations)
@@ -179,15 +179,15 @@ def _constrain(variables: list) -> None:
 
 
 def _scaled(unused_variables: list, gradients: list, factor: tf.Tensor) -> Any:
-    """Multiply gradients by a scalar; like Keras, first add up the rows that an embedding looked up twice."""
+    """Multiply gradients by a scalar. As in Keras, rows that an embedding looked up twice are first added up."""
     return [tf.convert_to_tensor(gradient) * tf.cast(factor, gradient.dtype) for gradient in gradients]
 
 
 class DeviceFunctions:
-    """Runs a function once on each device, for that device's variables, as one call that is never inlined.
+    """Runs a function once per device, with the variables of that device.
 
-    So devices compile their parts in parallel, and the graph of the step stays small: one call per device instead of a
-    dozen operations per variable.
+    Each run is one call that is never inlined. So devices compile their parts in parallel, and the graph of the step
+    stays small: one call per device instead of a dozen operations per variable.
 
     Args:
         function: function `(variables, *per_variable, *shared)` that returns a list of one tensor per variable, or
@@ -220,7 +220,7 @@ class DeviceFunctions:
         return results
 
     def _of(self, device: str, variables: list) -> Callable:
-        """Return a device's function; retrace it for moved variables, because an old trace would update old copies."""
+        """Return a device's function. Moved variables get a new trace, because an old trace would update old copies."""
         traced = list(map(variable_placement.native, variables))
         key = tuple(map(id, traced))
         if key not in self._functions:
@@ -235,7 +235,7 @@ def clipping_factor(norm: tf.Tensor, limit: float) -> tf.Tensor:
 
 
 def half_squares(unused_variables: Any, gradients: Any) -> list:
-    """Return half the squared norms; a row that an embedding looked up twice counts twice, as in Keras."""
+    """Return half the squared norm of each gradient. As in Keras, a row that was looked up twice counts twice."""
     given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
     return [tf.nn.l2_loss(losses.in_full_precision(values)) for values in given]
 
@@ -246,7 +246,7 @@ def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
 
 
 def times(tensor: Any, factor: tf.Tensor) -> Any:
-    """Multiply a tensor or `tf.IndexedSlices` by a scalar of any dtype; the result has the dtype of the tensor."""
+    """Multiply a tensor or `tf.IndexedSlices` by a scalar of any dtype. The result has the dtype of the tensor."""
     factor = tf.cast(factor, tensor.dtype)
     if isinstance(tensor, tf.IndexedSlices):
         return tf.IndexedSlices(tensor.values * factor, tensor.indices, tensor.dense_shape)

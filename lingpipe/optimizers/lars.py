@@ -1,4 +1,4 @@
-"""LARS, an optimizer for large batches: momentum with a learning rate adapted to the norms of each variable."""
+"""LARS, an optimizer for large batches."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class LARS(keras.optimizers.Optimizer):
-    """Scales the rate of each variable w by |w| / |g|, where g is the gradient of w (arXiv 1708.03888, section 4).
+    """Momentum with a rate that is adapted to each variable, for large batches (arXiv 1708.03888, section 4).
 
-    The norms are over the whole variable, in at least float32::
+    g is the gradient of the variable w, and v is the slot. Norms are over the whole variable, in at least float32::
 
         trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon), or 1 if |w| or |g| is 0
         step  = learning_rate * trust * (g + weight_decay * w)
         v     = momentum * v + step
         w     = w - v                           with Nesterov: w - (momentum * v + step)
 
-    The rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. Variables of `skip_list`, and those with
-    sparse gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g.
+    The rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. Variables of `skip_list`, and variables
+    with sparse gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g.
 
     Args:
         momentum: share of v that remains in the next step, in [0, 1).
@@ -61,7 +61,7 @@ class LARS(keras.optimizers.Optimizer):
         self._skips = [any(text in path for text in self.skip_list) for path in paths]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one variable and its slot by the formulas of the class; the gradient may be `tf.IndexedSlices`."""
+        """Update one variable and its slot by the formulas of the class. The gradient may be `tf.IndexedSlices`."""
         index = self._get_variable_index(variable)
         slot = self._momentums[index]
         learning_rate = ops.cast(learning_rate, variable.dtype)

@@ -16,15 +16,15 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
 @keras.saving.register_keras_serializable(package='lingpipe')
 @dataclasses.dataclass(eq=False)
 class WarmupExponentialDecay(_Schedule):
-    """Linear warm-up, then a staircase of exponential decay with a floor, as in the training of the released AmoebaNet.
+    """Linear warm-up, then exponential decay in stairs, down to a floor.
 
     With r = initial_learning_rate, at step t::
 
         t < warmup_steps:  r * t / warmup_steps
         later:             max(r * decay_rate ** floor(t / decay_steps), minimum_fraction * r)
 
-    The released program (tensorflow/tpu, models/official/amoeba_net/amoeba_net_model.py) has the floor 0.0001 r, which
-    there also applies to the warm-up.
+    The released AmoebaNet (tensorflow/tpu, models/official/amoeba_net/amoeba_net_model.py) is trained with this
+    schedule and the floor 0.0001 r. There, the floor also applies to the warm-up.
     """
 
     initial_learning_rate: float
@@ -128,5 +128,5 @@ def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int 
 
 
 def resnet50_lars_rate(batch_size: int) -> LarsRate:
-    """Return rate and warm-up of the released ResNet-50 on ImageNet; `batch_size` is summed over replicas."""
+    """Return rate and warm-up of the released ResNet-50 on ImageNet. `batch_size` is the sum over replicas."""
     return next((rate for limit, rate in _LARS_RATES.items() if batch_size < limit), _LARGEST_LARS_RATE)

@@ -1,4 +1,4 @@
-"""The slots and methods of a Keras optimizer, its form as a function of tensors, and which optimizers are refused."""
+"""Parts of Keras optimizers: slots, checks of methods, and the update as a function of tensors."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ _OF_EACH = ('_apply_weight_decay', '_get_current_learning_rate', 'learning_rate'
 
 
 def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
-    """Whether the class of an optimizer defines a method that all optimizers have, instead of inheriting it."""
+    """Return whether an optimizer's class overrides a method of Keras's base class."""
     stock = getattr(tensorflow_optimizer.TFOptimizer, method), getattr(base_optimizer.BaseOptimizer, method)
     return getattr(type(optimizer), method) not in stock
 
 
 def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether an optimizer works on all weights at once: averages them, sums gradients or overrides some methods."""
+    """Return whether an optimizer works, or may work, on all weights at once."""
     theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
     return bool(
         optimizer.use_ema or optimizer.gradient_accumulation_steps
@@ -28,7 +28,7 @@ def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raise ValueError if an optimizer scales the loss in a way that a pipeline does not support."""
+    """Raise ValueError if an optimizer scales the loss, but is not Keras's `LossScaleOptimizer`."""
     is_scaler = type(optimizer) is keras.optimizers.LossScaleOptimizer
     if not is_scaler and (is_own(optimizer, 'scale_loss') or optimizer.loss_scale_factor):
         raise ValueError(
@@ -39,7 +39,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer overrides a method that works on all weights; the message names `place`."""
+    """Raise ValueError if an optimizer overrides a method that works on all weights. The message names `place`."""
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(
@@ -48,7 +48,7 @@ def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str
 
 
 def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
-    """List the optimizers that keep slots: the optimizer itself, or those inside a wrapper of Keras."""
+    """List the optimizers that keep slots: the optimizer itself, or the optimizers inside a Keras wrapper."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return parts_of(optimizer.inner_optimizer)
     return list(optimizer.optimizers) if isinstance(optimizer, keras.optimizers.MultiOptimizer) else [optimizer]
@@ -57,8 +57,7 @@ def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Opt
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
     """Move the slots of each weight to the device of the weight.
 
-    Keras creates most slots there (but not Adafactor's factors, for instance), and does not move slots with a weight. A
-    list among the attributes of the optimizer counts as a list of slots if it has one entry per weight.
+    Keras creates most slots there, but not Adafactor's factors, for instance. Keras does not move slots with a weight.
     """
     for part in parts_of(optimizer):
         for slot, weight in _slots(part):
@@ -68,7 +67,7 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, keras.Variable]]:
-    """Return pairs (slot, weight)."""
+    """Return pairs (slot, weight). An attribute that lists one variable per weight counts as a list of slots."""
     weights = optimizer._trainable_variables
     own = (weights, optimizer._variables)
     lists = [kept for kept in vars(optimizer).values() if isinstance(kept, (list, tuple)) and len(kept) == len(weights)
@@ -78,7 +77,7 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, 
 
 
 def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: str) -> None:
-    """Raise ValueError if an optimizer has variables other than slots; the message says `place` cannot hold them."""
+    """Raise ValueError if an optimizer has variables other than slots, step and rate. The message names `place`."""
     known = {id(variable) for variable in [*slots, optimizer._iterations, optimizer._learning_rate]}
     others = [variable.name for variable in optimizer.variables if id(variable) not in known]
     if others:
@@ -88,7 +87,7 @@ def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, pla
 
 
 class PureOptimizer:
-    """Computes a Keras optimizer's update of a weight from tensors alone, without any variable.
+    """A Keras optimizer whose update of a weight is a function of tensors.
 
     Args:
         optimizer: an optimizer that has no slots yet; it is changed in place, and cannot be used for anything else.
@@ -128,13 +127,13 @@ class PureOptimizer:
         return self._slots[id(variable)]
 
     def learning_rate(self, step: Any) -> Any:
-        """Return the learning rate, a float32 scalar; `step`, an int64 scalar, is the number of updates so far."""
+        """Return the learning rate, a float32 scalar. `step`, an int64 scalar, is the number of updates so far."""
         rate = self._learning_rate
         return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
 
     def update(self, variable: keras.Variable, value: Any, gradient: Any, slots: list, step: Any,
                learning_rate: Any) -> tuple:
-        """Compute the update of one weight: its new value, and the list of the new values of its slots.
+        """Return the new value of one weight, and a list of its slots' new values.
 
         Args:
             variable: identifies the weight; its own value is not used.

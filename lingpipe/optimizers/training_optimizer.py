@@ -1,4 +1,4 @@
-"""The optimizer that the params of training describe, its dynamic loss scale, and moving averages of weights."""
+"""The optimizer of the training params, dynamic loss scaling, and moving averages of weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,12 +21,12 @@ _SLOTS_OF_ADAM = 2
 
 
 def num_slots(train_params: hyperparams.Params) -> int:
-    """Count the tensors that training keeps for each weight, including its moving average."""
+    """Count the tensors that training keeps per weight: slots and moving average."""
     return count_slots(make_optimizer(train_params)) + bool(train_params.ema_decay)
 
 
 def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
-    """Count the tensors that a copy of an optimizer keeps for each weight; 2, as in Adam, if copying fails."""
+    """Count the slots per weight of an optimizer. Return 2, as for Adam, if the optimizer cannot be copied."""
     weight = keras.Variable(np.zeros([2, 3]))
     try:
         copy = type(optimizer).from_config(optimizer.get_config())
@@ -67,7 +67,7 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
 
 
 def _refuse_several_rates(train_params: hyperparams.Params, optimizer_params: hyperparams.InstantiableParams) -> None:
-    """Refuse several learning rates, because only one can be used."""
+    """Raise ValueError if several learning rates are set."""
     own = optimizer_params.learning_rate
     is_own = not param_tree.equal(own, keras_params.KerasParams(optimizer_params.cls).learning_rate)
     given = {'train.learning_rate': train_params.learning_rate, 'train.lr_schedule': train_params.lr_schedule,
@@ -99,31 +99,31 @@ def _refuse_what_train_params_do(params: hyperparams.InstantiableParams) -> None
 
 
 def is_finite(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
-    """Return a boolean scalar, whether a step can be applied; `norm` may be squared."""
+    """Return whether a step can be applied, a boolean scalar. `norm` may be squared."""
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
 def is_scaling(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether an optimizer scales the loss by a factor that changes during training."""
+    """Return whether an optimizer scales the loss by a factor that changes during training."""
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
 def scale_of(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
-    """Return the float32 scalar to multiply the loss by; None if the optimizer scales nothing or is not built."""
+    """Return the loss scale, a float32 scalar. Return None if the optimizer does not scale the loss or is not built."""
     return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
 
 
 def unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Return the optimizer that updates the weights: the inner one of an optimizer that scales the loss."""
+    """Return the optimizer that updates the weights, without a `LossScaleOptimizer` around it."""
     return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
 
 
 def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor, update: Callable,
                      undo: Callable = lambda: None) -> None:
-    """Update the scale by the rule of `keras.optimizers.LossScaleOptimizer`, and weights if all gradients are finite.
+    """Update the loss scale as Keras does, and run `update` only if all gradients are finite.
 
-    A step that is not finite halves the scale; `dynamic_growth_steps` finite steps in a row double it. (Mixed Precision
-    Training, arXiv 1710.03740, section 3.2.) Keras's own `apply` would divide all gradients on the first device.
+    A step that is not finite halves the scale. `dynamic_growth_steps` finite steps in a row double it (Mixed Precision
+    Training, arXiv 1710.03740, section 3.2). Keras's own `apply` would divide all gradients on the first device.
 
     Args:
         update: function without arguments that updates everything but the scale; all of it runs, or nothing.
@@ -143,11 +143,11 @@ def _done(function: Callable) -> tf.Tensor:
 
 
 class MovingAverage:
-    """Computes `average = decay * average + (1 - decay) * value`, each average on the device of its variable.
+    """Moving averages of variables, each on the device of its variable.
 
-    The decay of step t is min(decay, (1 + t) / (10 + t)), so that the first values lose influence (as with
-    `num_updates` of `tf.train.ExponentialMovingAverage`). An average has the dtype of its variable, and is computed at
-    least in float32. For integers, such as a counter of steps, the average is the value itself.
+    Each step: `average = decay * average + (1 - decay) * value`. The decay of step t is min(decay, (1 + t) / (10 + t)):
+    the first values lose influence, as in `tf.train.ExponentialMovingAverage` with `num_updates`. An average has its
+    variable's dtype, and is computed in at least float32. Integers, such as a step counter, are copied.
     """
 
     def __init__(self, named_variables: dict[str, Any], decay: float) -> None:
@@ -161,7 +161,7 @@ class MovingAverage:
         self._update = device_placement.DeviceFunctions(self._move)
 
     def update(self, step: Any) -> None:
-        """Update all averages once; `step` is the number of the step, counted from 0."""
+        """Update all averages once. `step` is the number of the step, counted from 0."""
         self._update(self._variables, shared=(_decay_of(self._decay, step),))
 
     def _move(self, variables: list, decay: Any) -> None:
@@ -179,7 +179,7 @@ class MovingAverage:
 
 
 def step_function(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor] | None:
-    """Return one update of `MovingAverage` as a function of average, value and step; None without a decay."""
+    """Return one update of `MovingAverage` as a function of average, value and step, or None without a decay."""
     return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
 
 

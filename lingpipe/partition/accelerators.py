@@ -1,8 +1,8 @@
-"""Peaks of accelerators as their makers state them, speeds that real programs reached, and times at those speeds.
+"""Peak speeds of accelerators, speeds that training programs achieved, and times of layers.
 
-A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Real programs
-reach a part of these peaks, so times computed from peaks are lower bounds. `Achieved` is what real programs reached,
-and exists only for accelerators with measured steps.
+A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Makers state
+the peaks. Real programs reach a part of them, so times computed from peaks are lower bounds. An accelerator has
+`Achieved` speeds only if training steps were measured on it.
 """
 
 import math
@@ -51,7 +51,7 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return a TPU; float32 is as fast as bfloat16, to which JAX and TensorFlow by default round matmul operands."""
+    """Return a TPU. float32 is as fast as bfloat16, to which JAX and TensorFlow by default round matmul operands."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -96,7 +96,7 @@ CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
 
 
 def find(name: str) -> Accelerator:
-    """Return the `Accelerator` of a name; raise ValueError if there is none."""
+    """Return the `Accelerator` of a name. Raise ValueError if there is none."""
     if name not in ACCELERATORS:
         raise ValueError(
             f'accelerator={name!r} is unknown'
@@ -106,7 +106,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return a lower bound on each local GPU's bytes, judging by names; None without GPUs or with unknown ones."""
+    """Return a lower bound on each local GPU's memory in bytes. None: there is no GPU, or a GPU is unknown."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
@@ -114,28 +114,28 @@ def memory_of_gpus() -> int | None:
 
 
 def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achieved) -> LayerTime:
-    """Return the times of a layer, by the roofline model, at the speeds that an accelerator reached."""
+    """Return the times of a layer at the achieved speeds of an accelerator."""
     return LayerTime(*(_pass_time(kernels, accelerator, achieved)
                        for kernels in (kernels.forward, kernels.backward, kernels.recomputed)))
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a pass; the host starts kernels ahead of the device, so only the slower side matters."""
+    """Return the seconds of a pass. The host starts kernels ahead of the device, so only the slower side counts."""
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a kernel once it has started, at the speeds that an accelerator reached.
+    """Return the seconds of a kernel, without its start, at the achieved speeds of an accelerator.
 
-    A kernel takes as long as its arithmetic or as moving its bytes, whichever is longer: the roofline model (Williams
-    et al., CACM 52(4), 2009).
+    By the roofline model (Williams et al., CACM 52(4), 2009), a kernel takes as long as its arithmetic or as moving its
+    bytes, whichever is longer.
     """
     arithmetic = _product_time(kernel.product, accelerator, achieved) if kernel.product else 0.0
     return max(arithmetic, kernel.num_bytes / achieved.memory_bandwidth)
 
 
 def _product_time(product: Product, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a matrix product: in each round, every processor computes a tile of the result."""
+    """Return the seconds of a matrix product. In each round, every processor computes one tile of the result."""
     # The last tiles of a row and the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide,
     # sections 3.1, 3.2).
     tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)

@@ -1,4 +1,4 @@
-"""How a pipeline's params cut its layers into partitions: what to measure, and where to cut."""
+"""The cut of a pipeline's layers into partitions, according to its params."""
 
 import re
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ class Partition(NamedTuple):
 def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysis],
                    costs: layer_profile.StageCostModel, schedule: schedules.Schedule,
                    memory: memory_model.MemoryModel | None = None, memory_limit: float | None = None) -> list[int]:
-    """Cut analysed layers into partitions that are as even as possible, and return ascending end indices.
+    """Return the ascending end indices of partitions that are as even as possible.
 
     Args:
         partition_by: 'params' to cut by numbers of parameters, other text to cut by `costs`, or a list of end indices.
-        memory_limit: bytes of one device, which a given list of end indices must respect too; None: no limit.
+        memory_limit: bytes of one device. A given list of end indices must respect the limit too. None: no limit.
 
     Raises:
         ValueError: no cut is possible, or the given cut is not possible.
@@ -63,7 +63,7 @@ class Cut(NamedTuple):
     memory_limit: float | None = None  # bytes of a device that the cut keeps to
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
-        """Return the `Partition` of each stage; `devices` has a device name per stage."""
+        """Return the `Partition` of each stage. `devices` has a device name per stage."""
         memory = [None] * len(self.ends) if self.memory is None else self.memory.of_cut(self.ends).tolist()
         return [
             Partition(
@@ -75,10 +75,10 @@ class Cut(NamedTuple):
             for start, end, device, num_bytes in zip([0, *self.ends], self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule) -> list[float | None]:
-        """Return, for each stage, the bytes that a micro-batch may keep besides the stage's inputs; None: no limit.
+        """Return, for each stage, the bytes that a micro-batch may retain besides the stage's inputs; None: no limit.
 
-        The memory estimate already contains everything that the backward pass of one micro-batch reads. The rest of a
-        device's limit is divided equally between all other micro-batches that wait there for their backward pass.
+        The memory estimate already contains the residuals of one micro-batch. The rest of a device's limit is divided
+        equally between the other micro-batches in flight there.
         """
         if self.memory_limit is None:
             return [None] * len(self.ends)
@@ -92,12 +92,13 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
         input_specs: Any, devices: Sequence[str]) -> Cut:
     """Cut a stack of layers according to its params.
 
+    With recompute='auto', partitions recompute as little as `memory_limit`, or the memory of the GPUs, allows. Without
+    a limit, CPUs recompute nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
+
     Args:
         source: where the layers come from, such as `layer_sources.LayersOfParams`; used only for measuring.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
-        devices: names of the devices of one replica; layers are measured on the first. With recompute='auto',
-            partitions recompute as little as `memory_limit`, or the memory of the GPUs, allows. Without a limit, CPUs
-            recompute nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
+        devices: names of the devices of one replica. Layers are measured on the first device.
 
     Raises:
         ValueError: no cut is possible, or a size that measuring needs is unknown.
@@ -132,7 +133,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
 
 
 def micro_batch_specs(input_specs: Any, p: hyperparams.Params, purpose: str) -> Any:
-    """Return the specs of a batch's largest micro-batch, from the batch's own specs `[batch, ...]`.
+    """Return the specs of the largest micro-batch. `input_specs` describes the whole batch: `[batch, ...]`.
 
     Raises:
         ValueError: a size is unknown.
@@ -160,13 +161,13 @@ def _memory_model(p, schedule, layers, recompute):
 
 
 def parameters_in_words(parts: list) -> str:
-    """Return how many parameters there are and, if some are frozen, how many of them are trained."""
+    """Return the number of parameters as text. If some are frozen, the number of trained ones follows."""
     trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
     return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
 
 
 def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
-    """Return titles and columns: the numbers of parameters and, if some are frozen, of trained parameters."""
+    """Return titles and columns of parameter counts. If some are frozen, trained parameters have a second column."""
     columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
     if any(part.num_frozen for part in parts):
         columns['trained'] = [part.num_parameters for part in parts]

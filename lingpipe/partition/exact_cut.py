@@ -1,8 +1,8 @@
-"""Optimal cut of a sequence of layers into contiguous partitions whose costs are as equal as possible.
+"""Optimal cut of a sequence of layers into contiguous partitions of even costs.
 
-The cut is optimal: no contiguous cut has a smaller maximum, and no cut with the same maximum has a smaller sum of
-squares. (GPipe's paper, section 2.1, asks for a small variance and gives no algorithm; Lingvo's one-pass histogram may
-leave the first partition empty.)
+No contiguous cut has a smaller maximum cost, and no cut with the same maximum has a smaller sum of squares. GPipe's
+paper, section 2.1, asks for a small variance and gives no algorithm. Lingvo's one-pass histogram may leave the first
+partition empty.
 """
 
 from collections.abc import Iterable, Sequence
@@ -62,7 +62,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 
 def _balanced(costs, first_starts):
-    """Return the best cut, or None; a partition k with end e must not start before `first_starts[k, e - 1]`."""
+    """Return the best cut, or None. Partition k with end e must not start before `first_starts[k, e - 1]`."""
     prefixes = memory_model.prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
     if ends is None:
@@ -74,12 +74,12 @@ def _balanced(costs, first_starts):
 
 
 def _as_integers(costs):
-    """Return costs as integers, in units of 2^-31 of their sum; as squares are exact, rounding breaks no ties."""
+    """Return integer costs, in units of 2^-31 of the largest row sum. Squares are then exact, so ties stay ties."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Return the best end indices or None, by dynamic programming over the least cost up to each end."""
+    """Return the best end indices, or None. Dynamic programming: `best` is the least cost up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):
@@ -97,12 +97,13 @@ def _cut(prefixes, first_starts, combine, part_cost):
 
 
 def _least_columns(first, last, totals):
-    """Return, for each row, the column from `first` to `last` with the smallest total; among equals, the first.
+    """Return, for each row, the column from `first` to `last` with the least total. Ties go to the first column.
 
-    The rows are solved from the middle of the sequence outwards::
+    The totals are a totally monotone matrix: the best column of a row lies between the best columns of the rows around
+    it. So the middle row is solved first, and a round reads each column about once::
 
-        row    0  1  2  3  4  5  6        the best column of a row lies between those of the rows around it (the
-        round  3  2  3  1  3  2  3        totals are a totally monotone matrix), so a round reads each column about once
+        row    0  1  2  3  4  5  6
+        round  3  2  3  1  3  2  3
     """
     choice = np.zeros(len(first), int)
     step = 1 << len(first).bit_length()
@@ -135,7 +136,7 @@ def _read_back(starts, num_layers):
 
 
 def validate_partition_ends(ends: Iterable[int], num_layers: int, num_partitions: int) -> list[int]:
-    """Return a user's end indices as a list; raise ValueError if they do not cut the layers into the partitions."""
+    """Return a user's end indices as a list. Raise ValueError if they do not make `num_partitions` partitions."""
     ends = list(ends)
     ascending = all(isinstance(end, int) for end in ends) and all(a < b for a, b in zip([0] + ends, ends))
     if len(ends) != num_partitions or not ascending or ends[-1] != num_layers:

@@ -1,4 +1,4 @@
-"""Analysis of the layers of a stack without allocating them: shapes, parameters, floating-point operations."""
+"""Shapes, parameters and floating-point operations of layers, found without allocating weights."""
 
 import math
 import re
@@ -20,14 +20,14 @@ _FREE = frozenset([
 
 
 def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
-    """Call a built layer on a nest of tensors, with `values` instead of its variables, which stay as they are."""
+    """Call a built layer with `values` instead of its variables. The variables stay unchanged."""
     with keras.StatelessScope(state_mapping=list(zip(layer.variables, values)), initialize_variables=False):
         return stage_layers.call_layers([layer], inputs, training=True)
 
 
 def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
                          output_gradients: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> tuple[Any, list[tf.Tensor]]:
-    """Call a built layer and compute the gradients of its floating-point inputs, then of its weights.
+    """Return a built layer's outputs and gradients: first of its floating-point inputs, then of its trainable weights.
 
     Args:
         output_gradients: function from the floating-point outputs to the list of their gradients.
@@ -64,7 +64,7 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
 
     Args:
         specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
-        has_backward: whether there is a backward pass: a trained weight is in the layer or affects its inputs.
+        has_backward: whether to trace the backward pass too.
     """
     given, results = [], {}
 
@@ -88,10 +88,10 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
 
 
 class Flops(NamedTuple):
-    """Floating-point operations: `contractions` (two per multiply-add) and `elementwise` (one per output value)."""
+    """Numbers of floating-point operations."""
 
-    contractions: int
-    elementwise: int
+    contractions: int  # two for each multiply-add
+    elementwise: int  # one for each output value of other operations
 
     @property
     def total(self) -> int:
@@ -100,13 +100,13 @@ class Flops(NamedTuple):
 
 
 def count_flops(graph: tf.Graph) -> Flops:
-    """Count the operations of one execution of a graph with static shapes; the bodies of loops count once."""
+    """Count the floating-point operations of a graph with static shapes. The body of a loop counts once."""
     counts = [operation_flops(operation) for operation in graph.get_operations()]
     return Flops(sum(count.contractions for count in counts), sum(count.elementwise for count in counts))
 
 
 def operation_flops(operation: tf.Operation) -> Flops:
-    """Count the floating-point operations of one operation and of the functions that it calls; see `count_flops`."""
+    """Count the floating-point operations of one operation, including functions that it calls."""
     contractions, elementwise, outputs = 0, 0, operation.outputs
     if operation.type in _CONTRACTIONS:
         contractions = 2 * multiply_adds(operation)
@@ -119,7 +119,7 @@ def operation_flops(operation: tf.Operation) -> Flops:
 
 
 def multiply_adds(operation: tf.Operation) -> int:
-    """Return the multiply-adds of a matrix product, convolution or convolution's gradient; 0 for all others."""
+    """Return the multiply-adds of a matrix product, a convolution or its gradient. Other operations have 0."""
     return _CONTRACTIONS[operation.type](operation) if operation.type in _CONTRACTIONS else 0
 
 
@@ -133,7 +133,8 @@ def _matrix_product(operation):
 
 
 def _convolution(operation):
-    """Count multiply-adds of a convolution or its gradient; an output sums over a kernel (depthwise: a channel)."""
+    """Count the multiply-adds of a convolution or its gradient."""
+    # An output value is a sum over the window and the input channels; if depthwise, over the window of one channel.
     output = operation.inputs[2] if 'Backprop' in operation.type else operation.outputs[0]
     kernel = operation.outputs[0] if 'BackpropFilter' in operation.type else operation.inputs[1]
     is_depthwise = operation.type.startswith('Depthwise')
@@ -141,7 +142,7 @@ def _convolution(operation):
 
 
 def _einsum(operation):
-    """Product of the sizes of all labels; the dimensions that '...' stands for are numbered from the right."""
+    """Return the product of all labels' sizes. Dimensions under '...' are labelled by numbers from the right."""
     terms = operation.get_attr('equation').decode().split('->')[0].split(',')
     sizes = {}
     for term, tensor in zip(terms, operation.inputs):
@@ -163,7 +164,7 @@ _CONTRACTIONS = {
 
 
 def called_graphs(operation: tf.Operation, graph: tf.Graph) -> list:
-    """Return the graphs of the functions that an operation calls, such as the body of a loop, in a fixed order."""
+    """Return the graphs of the functions that an operation calls, such as the body of a loop."""
     attributes = sorted(operation.node_def.attr.items())  # their own order differs from process to process
     names = [value.func.name for _, value in attributes if value.HasField('func')]
     functions = (graph._get_function(name) for name in names)  # pylint: disable=protected-access
@@ -185,7 +186,7 @@ class LayerAnalysis(NamedTuple):
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    layers: list[keras.layers.Layer] | None = None) -> list[LayerAnalysis]:
-    """Analyse a stack of layers for one example without allocating any weight; see `look_at_each`."""
+    """Analyse each layer of a stack for one example. No weight is allocated. For `layers`, see `look_at_each`."""
     analyses = look_at_each(layer_params, micro_batches.specs_of(input_specs, 1), _analyse, layers)
     return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
 
@@ -193,12 +194,11 @@ def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                  look: Callable[[Any, Any], tuple[Any, Any]],
                  layers: list[keras.layers.Layer] | None = None) -> list:
-    """Call `look` on each layer of a stack and the layer's input specs, but only once for equal layers and inputs.
+    """Return the result of `look` for each layer of a stack. Equal layers with equal inputs share one call.
 
     Args:
-        look: function of a built layer, whose variables are not allocated, and of the specs of its inputs. It returns a
-            result and the specs of the outputs.
-        layers: the layers that the params describe; they are built here, but not allocated; None: new layers are made.
+        look: function `(layer, input specs) -> (result, output specs)`. The layer is built, but not allocated.
+        layers: the layers that the params describe. They are built here, but not allocated. None: make new layers.
 
     Raises:
         ValueError: a layer cannot take its input; the message names the layer.
@@ -224,16 +224,16 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
 
 
 def identity(params: hyperparams.InstantiableParams) -> str:
-    """Return the text of a layer's params without its name, so that equal layers have equal texts."""
+    """Return a layer's params as text, without the name. Equal layers have equal texts."""
     return params.Copy().Set(name=None).ToText()
 
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Return copies of layer params with a policy and unique names, which do not depend on the number of partitions.
+    """Return copies of layer params with a dtype policy and names. Cuts do not change the names.
 
     Raises:
-        ValueError: there is a layer instead of params, or two layers have the same name.
+        ValueError: an entry is not the Params of a layer, its class takes no name, or two layers have the same name.
     """
     named = []
     for index, params in enumerate(layer_params):
@@ -259,9 +259,9 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
 
 
 def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
-    """Create a layer's weights for inputs of the given nest of `tf.TensorSpec`, for any batch size.
+    """Create a layer's weights for any batch size. `input_specs` is a nest of `tf.TensorSpec` `[batch, ...]`.
 
-    A layer is called on symbolic tensors if it has no `build`, or its `build` leaves layers inside it unbuilt.
+    A layer is called on symbolic tensors if it has no `build` of its own, or its `build` leaves sublayers unbuilt.
     """
     shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
     builds_itself = type(layer).build is not keras.layers.Layer.build
@@ -274,7 +274,7 @@ def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
 
 
 def _analyse(layer, specs):
-    """Return the `LayerAnalysis` of a layer that is not allocated, and the specs of its outputs."""
+    """Return the `LayerAnalysis` of a layer, and the specs of its outputs."""
     traced = trace(layer, specs, has_backward=False)
     borrowed = {id(variable) for variable in getattr(layer, 'borrowed_variables', [])}  # these count at another layer
     own = [variable for variable in layer.weights if id(variable) not in borrowed]

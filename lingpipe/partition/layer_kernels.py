@@ -1,4 +1,4 @@
-"""The kernels that a GPU runs for a layer, found by tracing: matrix products, and fused operations between them.
+"""The kernels that a GPU runs for a layer, found by tracing.
 
 Compilers and kernel libraries fuse the operations between two matrix products. A tensor goes through memory if one
 kernel writes it and another one reads it::
@@ -53,23 +53,23 @@ class LayerKernels(NamedTuple):
     """The kernels of one layer for one micro-batch."""
 
     forward: list[Kernel]
-    backward: list[Kernel]  # if the results of the forward pass are kept
-    recomputed: list[Kernel]  # those of `forward` that the backward pass reads from
+    backward: list[Kernel]  # if the results of the forward pass are retained
+    recomputed: list[Kernel]  # kernels of `forward` that the gradients depend on
 
 
 def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerKernels]:
-    """Find the kernels of a stack of layers without allocating anything; equal layers are traced once."""
+    """Find the kernels of each layer of a stack. Nothing is allocated, and equal layers are traced once."""
     return layer_analysis.look_at_each(layer_params, input_specs, find)
 
 
 def find(layer: Any, specs: Any, has_backward: bool = True) -> tuple[LayerKernels, Any]:
-    """Return a built layer's `LayerKernels` and output specs; its weights need not be allocated."""
+    """Return a built layer's `LayerKernels` and output specs. Its weights need not be allocated."""
     trace = layer_analysis.trace(layer, specs, has_backward)
     return _Fused(trace).kernels(), trace.output_specs
 
 
 class _Fused:
-    """The operations of a traced layer, each with the kernel that it is a part of."""
+    """The operations of a traced layer, grouped into kernels."""
 
     def __init__(self, trace):
         self._trace, self._graph = trace, trace.graph
@@ -134,12 +134,12 @@ class _Fused:
                 and (maker in self._backward) == (operation in self._backward))
 
     def _is_alone(self, operation):
-        """Whether an operation is a kernel of its own: a pool, a product or convolution, or a call of a function."""
+        """Return whether an operation is a kernel of its own: a pool, product, convolution or function call."""
         return bool(operation.type in _POOLS or layer_analysis.multiply_adds(operation)
                     or layer_analysis.called_graphs(operation, self._graph))
 
     def _written(self):
-        """Return the references of tensors that go through memory: results, and tensors between kernels of a pass."""
+        """Return the references of the tensors that kernels write to memory."""
         written = {self._source(tensor) for tensor in [*self._trace.outputs, *self._trace.wanted]}
         for operation in self._operations:
             is_alone = self._is_alone(operation)
@@ -152,7 +152,7 @@ class _Fused:
         return written
 
     def _reads(self, operations):
-        """Return what the operations of a kernel read: a dictionary from reference to bytes."""
+        """Return {reference of a tensor: bytes} for the tensors that a kernel reads."""
         reads, pending, seen = {}, list(operations), set(operations)
         while pending:
             operation = pending.pop()
@@ -169,7 +169,7 @@ class _Fused:
         return reads
 
     def _kernel(self, operations):
-        """Return the kernel of some operations, and the kernels inside the functions that they call, as one list."""
+        """Return a list: the kernel of `operations`, then the kernels of functions that they call."""
         first = self._first[next(iter(operations))]
         written = {tensor.ref(): tensor for operation in operations for tensor in operation.outputs
                    if tensor.ref() in self._in_memory}
@@ -188,7 +188,7 @@ def _root(first, operation):
 
 
 def product(operation: tf.Operation) -> Product | None:
-    """Return the `Product` that an operation is, or None; unknown dimensions count as 1."""
+    """Return an operation's `Product`, or None. Unknown dimensions count as 1."""
     multiply_adds = layer_analysis.multiply_adds(operation)
     if not multiply_adds:
         return None
@@ -202,7 +202,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """Return numbers of rows, columns, products: sizes of labels only in operand 1, only in 2, in all terms."""
+    """Return (rows, columns, products): the sizes of labels only in operand 1, only in operand 2, in all terms."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:
@@ -215,6 +215,6 @@ def _sizes_of_einsum(operation, multiply_adds):
 
 
 def _is_aligned(tensor):
-    """Whether rows begin at multiples of 16 bytes; True for integers, which are sizes, not matrices."""
+    """Return whether rows begin at multiples of 16 bytes; True for integers, which are sizes, not matrices."""
     width = (tensor.shape[-1] or 1) if tensor.shape.rank else 1
     return not tensor.dtype.is_floating or width * tensor.dtype.size % _ALIGNMENT == 0

@@ -1,4 +1,4 @@
-"""Memory that the layers of a model keep and need for one micro-batch, found by tracing without allocating."""
+"""Memory that layers need for one micro-batch, found by tracing without allocating."""
 
 import collections
 from collections.abc import Iterable
@@ -21,11 +21,10 @@ _IN_PLACE = frozenset((
 
 
 class Buffers:
-    """Tensors that share a buffer: views of another tensor, and results of equal operations, which run once.
+    """The buffer of each tensor. Views share a buffer, as do the results of equal operations, which run once.
 
     Args:
-        operations: sorted so that each comes after the operations that it reads from; tensors of other operations have
-            their own buffers.
+        operations: each after the operations that it reads from. Tensors of other operations have their own buffers.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -43,7 +42,7 @@ class Buffers:
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
-        """Whether an operation makes new tensors, and no equal operation comes before it."""
+        """Return whether an operation has new buffers for all its outputs."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
     def _key(self, operation):
@@ -60,14 +59,14 @@ def what(operation: tf.Operation) -> tuple:
 
 
 def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Return the bytes of tensors, specs or variables; a tensor of unknown shape, like a tensor list, counts 0."""
+    """Return the bytes of tensors, specs or variables. A tensor of unknown shape, like a tensor list, counts 0."""
     return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Return the peak, in bytes, of the tensors that some operations make; `results` stay to the end.
+    """Return the peak bytes of the tensors that operations make. `results` stay to the end.
 
     Operations start as soon as their inputs are ready, as in TensorFlow's executor.
     """
@@ -120,9 +119,9 @@ class _Run:
 
 
 class LayerMemory(NamedTuple):
-    """Sizes in bytes of one layer's variables, and of its tensors for one micro-batch.
+    """Bytes of one layer's variables, and of its tensors for one micro-batch.
 
-    A tensor that several layers of a partition receive or read counts once, at the first of them. Later layers list it
+    If several layers of a partition receive or read a tensor, the first layer counts it. Later layers list the tensor
     as repeated.
     """
 
@@ -131,10 +130,10 @@ class LayerMemory(NamedTuple):
     inputs: int  # inputs of a partition that begins with it
     internals: int  # tensors that it computes and its backward pass reads, except its outputs
     outputs: int  # its outputs, except those that are its inputs
-    read_inputs: int = 0  # those of `inputs` that backward passes read, or what one operation computes from them
-    read_outputs: int = 0  # those of its outputs that its own backward pass reads
-    repeated_inputs: int = 0  # those of `inputs` that an earlier layer also receives
-    repeated_reads: int = 0  # those of `read_inputs` that an earlier layer keeps
+    read_inputs: int = 0  # `inputs` that backward passes read, or what one operation computes from them
+    read_outputs: int = 0  # outputs that its own backward pass reads
+    repeated_inputs: int = 0  # `inputs` that an earlier layer also receives
+    repeated_reads: int = 0  # `read_inputs` that an earlier layer retains
     # the peak of its backward pass in addition to what was kept, including gradients of outputs, inputs and weights;
     # the peak of its forward pass, if it has no backward pass
     backward: int = 0
@@ -152,9 +151,9 @@ class Passage(NamedTuple):
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
-    """Return, for each stage, the largest number of micro-batches whose activations it retains at once.
+    """Return, for each stage, the most micro-batches whose activations are retained at once.
 
-    If a backward pass is split, activations count until its weight-gradient action, which needs only a part of them.
+    In a split backward pass, all activations count until the weight-gradient action, which reads only part of them.
     """
     live: collections.Counter[int] = collections.Counter()
     most = [1] * schedule.num_stages
@@ -167,7 +166,7 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
 
 def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
-    """Compute the tensor sizes of a stack of layers without allocating any; equal layers are traced once.
+    """Return the `LayerMemory` of each layer of a stack. Nothing is allocated, and equal layers are traced once.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
@@ -184,11 +183,11 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Return the memories; tensors that earlier layers have already counted are listed as repeated.
+    """Return the memories, in which tensors that an earlier layer counts are listed as repeated.
 
     Args:
-        inputs: for each layer, the list of the names of the values that it receives.
-        outputs: for each layer, the list of the names of the values that it passes on.
+        inputs: for each layer, the names of its input values.
+        outputs: for each layer, the names of its output values.
     """
     buffers: dict[Any, Any] = {}
     sizes: dict[Any, int] = {}
@@ -213,8 +212,8 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """From last to first, set in each layer's memory the inputs of a partition that would begin with that layer."""
-    # These are the tensors that exist before the layer and that it, or a later layer, receives. They are repeated if
+    """Return the memories, each with the inputs of a partition that begins with its layer."""
+    # Inputs are tensors that exist before the layer and that the layer, or a later one, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
     for index, (memory, (received, read)) in reversed(list(enumerate(zip(memories, walks)))):
@@ -230,7 +229,7 @@ def _told_apart(memories, sizes, made, first_kept, walks):
 
 def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size,
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
-    """Return the `LayerMemory` of a single built layer, its `Passage`, and its output specs.
+    """Return the `LayerMemory`, `Passage` and output specs of a single built layer.
 
     Without `has_backward` the layer has no trained weight, and its inputs depend on none.
     """
@@ -281,7 +280,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """List (tensor read, index of the input behind it, `what` of the operation between or None, bytes)."""
+        """List (residual, index of the input behind it, `what` of the operation between or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
@@ -294,14 +293,14 @@ class _Traced:
         return rows
 
     def _fullest_moment(self, operations):
-        """Return the peak of the bytes in use; gradients of the outputs are arguments, which stay to the end."""
+        """Return the peak bytes of some operations. Gradients of outputs are arguments, so they stay to the end."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
         gradients = size(self._given, self._tensor_size)
         return gradients + fullest_moment(ordered, self._gradients, self._tensor_size)
 
     def _read_by_backward(self):
-        """Return the references of all tensors that the backward pass reads from the forward pass, except weights."""
+        """Return the references of all residuals, except weights."""
         forward = graph_pieces.descendants(self._graph, self._graph.inputs) - self._backward
         read = {self._buffers[tensor] for operation in self._needed & self._backward for tensor in operation.inputs
                 if tensor.op in forward}

@@ -1,4 +1,4 @@
-"""Times of the layers of a stack, measured on a device one layer at a time, and costs of stages from these times."""
+"""Times of layers, measured on a device, and costs of stages computed from these times."""
 
 import collections
 import concurrent.futures
@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
 
 def _read_times(path):
-    """Return a dictionary from `Job.key` to the times of earlier measurements; it is empty if there is no file."""
+    """Return {`Job.key`: times} of earlier measurements, or {} if there is no file."""
     if not tf.io.gfile.exists(path):
         return {}
     with tf.io.gfile.GFile(path, 'rb') as stream:
@@ -90,7 +90,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
         device: name of the device, a CPU or GPU.
-        cache_dir: folder in which times are cached, such as the log directory, also on gs://. If layer, inputs, kind of
+        cache_dir: folder for cached times, such as the log directory. It may be on gs://. If layer, inputs, kind of
             device, dtype policy and TensorFlow version are equal, nothing is measured again. None: no cache.
         analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
     """
@@ -103,7 +103,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 
 def measure(jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
-    """Measure the layers that have not been measured yet; equal layers have equal keys."""
+    """Return the times of layers. Only layers whose keys are new are measured."""
     path = tf.io.gfile.join(os.path.expanduser(cache_dir), _FILE_NAME) if cache_dir else None
     known, keys = _read_times(path) if path else {}, [job.key(device) for job in jobs]
     num_known = len(known)
@@ -127,7 +127,7 @@ def _device_kind(device):
 
 
 def _in_new_thread(function, *arguments):
-    """Call a function outside the caller's graphs, gradient tapes and Keras scopes, with the caller's dtype policy."""
+    """Call a function outside the caller's graphs, tapes and Keras scopes, but with the caller's dtype policy."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         return thread.submit(function, *arguments).result()
@@ -173,13 +173,13 @@ def _profile(job, device):
 
 
 def _as_call(traced, arguments):
-    """Return a function without arguments that calls a traced one as a pipeline does, with little Python overhead."""
+    """Return a function without arguments that calls `traced` as a pipeline does, with little Python overhead."""
     tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
     return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
 
 
 def _median_seconds(calls):
-    """Return each call's median seconds; every round runs all calls, so that other load affects all of them."""
+    """Return each call's median seconds. Every round runs all calls, so other load affects all calls alike."""
     for call in calls:
         call()
     runs, start = [], time.perf_counter()
@@ -197,7 +197,7 @@ def _seconds(call):
 
 
 def _example(spec):
-    """Return random numbers; for integers zeros, because 0 is a valid index of anything; for masks True."""
+    """Return random floats, True for masks, or zeros for integers. Zero is a valid index of anything."""
     if spec.dtype.is_floating:
         return tf.cast(tf.random.stateless_normal(spec.shape, [_SEED, 0]), spec.dtype)
     return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_bool else tf.zeros(spec.shape, spec.dtype)
@@ -206,12 +206,11 @@ def _example(spec):
 class StageCostModel:
     """The costs of any run of layers as a stage.
 
-    With recompute='layer' a first forward pass recomputes the inputs of the layers. It does not run the last layer, and
-    is not needed if a backward action (B) directly follows its own forward action. A second forward pass, inside B,
-    recomputes only what B reads of each layer.
+    With recompute='layer', a stage runs two more forward passes. The first one recomputes the inputs of the layers, so
+    it does not run the last layer. It is not needed if a backward action (B) directly follows its own forward
+    action. The second one, inside B, recomputes only what B reads of each layer.
 
-    Gradients of the inputs of the first stage are not needed. The rest of that stage's B, which its weight gradients
-    need, counts in its weight-gradient action (W).
+    The first stage needs no gradients of its inputs. All other work of its B counts in its weight-gradient action (W).
 
     Args:
         recompute: 'selective' is assumed to use all the time it may, which is `MOST_SELECTIVE` of a forward pass.
@@ -235,8 +234,8 @@ class StageCostModel:
     def of_layers(self, schedule: Schedule) -> np.ndarray:
         """Return the mean costs of layers for a micro-batch, `[stages, layers]`.
 
-        Backward actions that directly follow their own forward actions need no recomputation before them. In 1F1B, this
-        holds for every backward action of the last stage; in GPipe, for one in each stage.
+        A backward action that directly follows its own forward action needs no recomputation before it. In 1F1B, these
+        are all backward actions of the last stage. In GPipe, each stage has one.
         """
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
         repeats = np.array([[1 - kept[stage] / schedule.num_micro_batches] for stage in range(schedule.num_stages)])

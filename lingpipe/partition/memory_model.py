@@ -85,7 +85,7 @@ class MemoryBudget:
                 'memory_limit.')
 
     def explain(self, closest: list[int] | None = None) -> str:
-        """Return a text that says, with numbers, why no cut was found, and what to do.
+        """Return an error message: why no cut was found, and what to do.
 
         Args:
             closest: end indices of stages that fit one by one, but not together with the other stages of their device;
@@ -96,10 +96,10 @@ class MemoryBudget:
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Fill partitions up to the limit (any extra ones count like the last one); return a reason and a remedy."""
+        """Return a reason and a remedy, after filling partitions up to the limit."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
-            number, start = min(len(ends) - 1, last), ends[-1]
+            number, start = min(len(ends) - 1, last), ends[-1]  # extra partitions count like the last one
             rest = np.arange(start + 1, self._num_layers + 1)
             fits = self._needs(np.full_like(rest, number), np.full_like(rest, start), rest) <= self._limit
             if not fits[0]:
@@ -128,14 +128,14 @@ def _text(num_bytes):
 
 
 class MemoryModel:
-    """Bytes that any run of layers needs as a partition, as `exact_cut.balanced_partition_ends` takes them.
+    """The bytes that any run of layers needs as a partition.
 
     A run counts at least as much as any shorter run with the same last layer, even if the longer run has smaller
-    inputs. So a longer run never needs less, which the search for the best cut relies on.
+    inputs. The search in `exact_cut.balanced_partition_ends` relies on this.
 
     Args:
-        live_micro_batches: for each partition, the largest number of micro-batches whose activations it keeps at once;
-            see `layer_memory.live_micro_batches`. Each partition counts at least as many as every later one.
+        live_micro_batches: for each partition, the most micro-batches whose activations it retains at once; see
+            `layer_memory.live_micro_batches`. Each partition counts at least as many as every later one.
         recompute: 'selective' counts like 'stage': it can retain as little, or more up to a memory limit.
         num_slots: number of tensors that the optimizer keeps for a weight on a device: 0 for SGD, 1 with momentum, 2
             for Adam, one more for moving averages of the weights.
@@ -162,7 +162,7 @@ class MemoryModel:
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
     def __call__(self, partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the bytes of partitions, each of which holds one or more layers, `start` to `end - 1`."""
+        """Return the bytes of partitions that hold layers `start` to `end - 1`. Each has at least one layer."""
         return (self._lasting[partitions, ends] + self._fullest_start(partitions, starts, ends)
                 + self._fullest_layer(0, starts, ends) + self._new_sums[ends])
 

@@ -1,14 +1,14 @@
-"""Choice of what recompute='selective' keeps of a stage: large tensors that are fast to compute are recomputed.
+"""Choice of the tensors that a stage retains with recompute='selective'.
 
-An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model, Williams et
-al., CACM 52(4), 2009). The unit of time is the time to move a byte, so a device is described only by its ratio of
-arithmetic to bandwidth. For a decoder block on CPUs::
+Large tensors that are fast to compute are recomputed. An operation takes as long as its arithmetic or as moving its
+data, whichever is longer (roofline model, Williams et al., CACM 52(4), 2009). The unit of time is the time to move a
+byte, so a device is described only by its ratio of arithmetic to bandwidth. For a decoder block on CPUs::
 
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
     again     kept     again      again       again       again    kept   again     kept     again     again
 
-Attention scores are recomputed although they are a product, as this product costs little compared with the size of mask
-and softmax. The choice is the solution of an integer program; `_OPTIONS` bound its error and time.
+Attention scores are recomputed although they are a product. This product costs little compared with the size of mask
+and softmax. The choice is the solution of an integer program. `_OPTIONS` bound its error and time.
 """
 
 from collections.abc import Iterable
@@ -35,21 +35,20 @@ _LESS_IMPORTANT = 1e-4
 
 def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], given: list[tf.Tensor], device: str,
                  most_bytes: float | None = None) -> list[tf.Tensor]:
-    """Choose the tensors that a forward pass keeps; all other residuals are recomputed from these.
+    """Return the tensors that a forward pass retains. All other residuals are recomputed from these.
 
     Args:
         forward: the operations of the forward pass, in the order of their graph.
         given: tensors that exist in any case, such as inputs, weights, and what cannot be computed twice.
-        most_bytes: limit of the bytes to keep, within which recomputation is as short as possible; None: as few bytes
-            as possible are kept, while recomputation takes at most `layer_profile.MOST_SELECTIVE` of the forward pass's
-            time.
+        most_bytes: the most bytes to retain. Recomputation is then as short as possible. None: retain as few bytes as
+            possible. Recomputation then takes at most `layer_profile.MOST_SELECTIVE` of the forward pass's time.
     """
     ratio = _OPERATIONS_A_BYTE_ON_CPUS if device_kinds.kind_of(device) == 'CPU' else _OPERATIONS_A_BYTE
     return _Selection(list(forward), residuals, given, ratio).kept(most_bytes)
 
 
 def size(tensors: Iterable[tf.Tensor]) -> int:
-    """Return the bytes of tensors, as if none shared a buffer; an unknown dimension counts as 1."""
+    """Return the bytes of tensors, as if none shared a buffer. An unknown dimension counts as 1."""
     return sum(layer_memory.size([tf.TensorSpec([dimension or 1 for dimension in tensor.shape], tensor.dtype)])
                for tensor in tensors if tensor.shape.rank is not None)
 
@@ -115,19 +114,19 @@ class Choice(NamedTuple):
     unrepeatable: list  # indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Return which operations to repeat to keep the fewest bytes: no operation if no choice is found in time."""
+        """Return which operations to repeat to retain the fewest bytes. If no choice is found in time, repeat none."""
         found = self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
         return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Return which operations to repeat at the lowest cost; if nothing fits, the fewest bytes are kept."""
+        """Return which operations to repeat at the lowest cost. If no choice fits, retain the fewest bytes."""
         found = self._solve(
             _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Return the indices of the tensors to keep: those that repeated operations read, and other wanted ones."""
+        """Return indices of tensors to retain: a set that repeated operations read, and a set of other wanted ones."""
         read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
         wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
         return read, wanted - read

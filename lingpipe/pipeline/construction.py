@@ -1,4 +1,4 @@
-"""Construction of a pipeline from Params, layers, a Keras model, a preset or a config, and choice of 'auto' fields."""
+"""Constructors of pipelines, and the values of 'auto' fields."""
 
 from typing import Any, Self
 
@@ -27,14 +27,14 @@ class Constructors(base_layer.BaseLayer):
 
     @classmethod
     def from_keras(cls, model: keras.Model, **fields: Any) -> Self:
-        """Make a built pipeline of a Keras model; both use the same weights.
+        """Make a built pipeline of a Keras model. Both use the same weights.
 
         Args:
-            model: built Sequential or Functional `keras.Model`; branches, skips, shared layers, nested models and
-                several inputs and outputs are allowed. Its variables move to the devices of their partitions.
-            **fields: fields of `Params()` except `layers`. Fields that need a batch size (`partition_by='time'`,
-                `memory_limit`) require `batch_size`, unless the model's inputs have a fixed one. By default 'auto'
-                chooses `num_partitions`, `num_micro_batches`, `schedule`, `recompute`; see `GPipeLayer`.
+            model: built Sequential or Functional `keras.Model`. Branches, skips, shared layers, nested models and
+                several inputs and outputs are allowed. The variables move to the devices of their partitions.
+            **fields: fields of `Params()` except `layers`. `partition_by='time'` and `memory_limit` also need
+                `batch_size`, unless the model's inputs have a fixed batch size. `num_partitions`,
+                `num_micro_batches`, `schedule` and `recompute` are 'auto' by default; see `GPipeLayer`.
 
         Raises:
             ValueError: the model cannot be cut; the message names the layer.
@@ -45,13 +45,13 @@ class Constructors(base_layer.BaseLayer):
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
                     lora_rank: int | None = None, lora_layers: list[str] | None = None, preprocessor: Any = 'preset',
                     **fields: Any) -> Self:
-        """Make a built pipeline of a KerasHub model, and load its weights tensor by tensor to their partitions.
+        """Make a built pipeline of a KerasHub model. Weights are loaded tensor by tensor to their partitions.
 
         Args:
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
-            lora_rank: rank of LoRA, with which the backbone's original weights are frozen; None: no LoRA.
+            lora_rank: rank of LoRA, which freezes the backbone's original weights; None: no LoRA.
             lora_layers: regular expressions for paths of the layers that get LoRA, such as '.*/query'; None: queries
                 and values, as KerasHub chooses.
             preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
@@ -82,7 +82,7 @@ class Constructors(base_layer.BaseLayer):
         return pipe
 
     def get_config(self) -> dict[str, Any]:
-        """Return params and the model or layers, as a config from which `from_config` makes an equal pipeline."""
+        """Return the config from which `from_config` makes an equal pipeline."""
         if self.params.layers:
             return super().get_config()
         name, content = ('layers', self.stack) if self.model is None else ('model', self.model)
@@ -90,7 +90,7 @@ class Constructors(base_layer.BaseLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a pipeline from what `get_config` returned; Keras loads the pipeline's weights afterwards."""
+        """Make a pipeline from a config of `get_config`. Keras loads the weights afterwards."""
         if 'model' not in config and 'layers' not in config:
             return super().from_config(config)
         params = cls.Params().FromTextWithTypes(config['params'])
@@ -101,17 +101,17 @@ class Constructors(base_layer.BaseLayer):
         return cls._of_source(params, layer_sources.LayersOfModel(model))
 
     def save_own_variables(self, store: Any) -> None:
-        """Save the seed, which Keras does not save, so that dropout resumes where it stopped."""
+        """Save the seed, so that dropout resumes where it stopped. Keras does not save seeds."""
         store['seed'] = self._seed_generator.state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Load the seed, if the file has one; a file of the plain model has none."""
+        """Load the seed if the file has one. A file of the plain model has none."""
         if 'seed' in store.keys():
             self._seed_generator.state.assign(store['seed'])
 
 
 def with_fields(pipeline: Any) -> Any:
-    """Add to a pipeline class's docstring the fields of its Params, with their defaults for Keras users."""
+    """Add the fields of Params to a pipeline class's docstring. The defaults are for Keras users."""
     defaults = {**dict(pipeline.Params().IterParams()), **DEFAULTS}
     lines = ''.join(f'        {name}={defaults[name]!r}: {p.description}\n'
                     for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model'))
@@ -121,7 +121,7 @@ def with_fields(pipeline: Any) -> Any:
 
 def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]
           ) -> tuple[hyperparams.InstantiableParams, list[str], layer_sources.LayerSource]:
-    """Return what the constructor arguments of a pipeline describe; `pipeline` is the class `GPipeLayer`.
+    """Return params and layers from the constructor arguments of the class `pipeline`.
 
     Returns:
         The params after `_with_numbers`, the fields that were 'auto', and the source of the layers.
@@ -184,11 +184,10 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
-    """Return M for num_micro_batches='auto': 4 K, or less if 4 K does not divide a replica's number of rows.
+    """Return M, the number of micro-batches, for num_micro_batches='auto'.
 
-    With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3). M is the largest number
-    up to 4 K that divides a replica's number of rows; if K = 1, M is 1. Without `batch_size`, M is 4 K. Nothing is
-    measured, so the choice is always the same.
+    M is the largest number up to 4 K that divides a replica's number of rows. Without `batch_size`, M is 4 K. If K = 1,
+    M is 1. With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3).
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused later

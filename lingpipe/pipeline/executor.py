@@ -1,6 +1,6 @@
-"""The actions of a schedule, built over the devices of one replica as operations of one graph.
+"""The actions of a schedule, as operations on the devices of one replica.
 
-To build an action is to add its operations to the current graph. They run later, when the graph runs.
+To build an action is to add operations to the current graph. The operations run when the graph runs.
 """
 
 import copy
@@ -51,8 +51,8 @@ class Execution:
     """Runs one replica's share of a batch through the stages.
 
     Every device runs its actions in schedule order. To limit memory, each action waits for the previous one.
-    Only boundary tensors and their gradients cross between devices. TensorFlow sends them as soon as they are made,
-    because control edges delay the action that reads them, but not the sending. Comments below use this diagram's
+    Only boundary tensors and their gradients cross between devices. TensorFlow sends each tensor as soon as it exists,
+    because control edges delay the action that reads the tensor, but not the sending. Comments below use this diagram's
     numbers::
 
         device 0   F0 ──> F1 ──> F2 ......... B2 ──> B1 ──> B0          ──>  1: order on a device (control edge)
@@ -61,12 +61,11 @@ class Execution:
         device 1      F0 ──> F1 ──> F2 ──> B2 ──> B1 ──> B0
                        └───────────── 4 ───────────────── 5                  4: in flight, from F until B (5)
 
-    A tensor goes directly from the stage that makes it to each stage that reads it. The gradients that the readers send
-    back are summed. Recomputation waits for its turn on the device, but not for gradients, so it fills time that a
-    device would spend waiting. If XLA compiles a stage, recomputation is a part of its backward function, because XLA
-    frees residuals after their last use only within one program. A split backward pass has two programs, so
-    recomputation runs before both. Removing a tensor from a dictionary here only shows that nothing reads it twice.
-    Tensors are freed at run time, after the last operation that reads them.
+    A tensor goes directly from the stage that makes it to each stage that reads it. The readers' gradients are summed.
+    Recomputation waits for its turn on the device, but not for gradients. So it fills time in which a device would
+    wait. If XLA compiles a stage, the backward function itself recomputes, because XLA frees residuals after their last
+    use only within one program. A split backward pass has two programs, so recomputation runs before both. TensorFlow
+    frees a tensor after the last operation that reads it, whether or not a dictionary here still has the tensor.
     """
 
     loss_factors: gradient_flow.LossFactors  # given after all replicas have executions
@@ -104,7 +103,7 @@ class Execution:
             share.is_whole_batch)
 
     def _needed_gradients(self) -> list[stage_program.NeededGradients]:
-        """Return the gradients each stage computes; if recompute='selective', also choose what F actions retain."""
+        """Return the gradients that each stage computes. If recompute='selective', also choose what F retains."""
         if not self._schedule.backwards():
             return [stage_program.NOTHING_NEEDED] * len(self.stages)
         found = gradient_flow.needed_gradients(
@@ -116,7 +115,7 @@ class Execution:
         return found
 
     def refuse_unproven_losses(self) -> None:
-        """Raise ValueError if the graph does not prove that an added loss is a mean or a sum over examples."""
+        """Raise ValueError if an added loss is not provably a mean or a sum over examples."""
         for stage, are_sums in zip(self.stages, self._wiring.are_sums):
             if None in are_sums:
                 names = [layer.name for layer in stage.layers]
@@ -144,7 +143,7 @@ class Execution:
         return [boundary.pack(self._outputs[last, m], structure) for m in range(len(self.share.parts))]
 
     def take_sums(self) -> micro_batches.Sums:
-        """Build and return the sums of metrics, losses and gradients of all actions; called once."""
+        """Build and return the sums of metrics, losses and gradients. To be called once."""
         metrics = device_kinds.call(self.stages[-1].device, micro_batches.add_up, self._metrics)
         inputs = [self._take_gradients(_PIPELINE_INPUT, m) if self._options.input_gradients_needed else []
                   for m in range(len(self.share.parts))]
@@ -156,12 +155,12 @@ class Execution:
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Dictionary `{stage index: (sum, num_rows)}` of the losses that layers add, on the last stage's device."""
+        """Added losses as `{stage index: (sum, num_rows)}`, on the last stage's device."""
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
                 for index, parts in self._added_losses.items()}
 
     def fork(self) -> Self:
-        """Return a copy for another backward pass, because a gradient tape may ask for several."""
+        """Return a copy for another backward pass. A gradient tape may ask for several."""
         fork = copy.copy(self)
         fork._in_flight, fork._previous = dict(self._in_flight), dict(self._previous)
         fork._gradients, fork._weight_gradients = gradient_flow.BoundaryGradients(), [None] * len(self.stages)
@@ -172,7 +171,7 @@ class Execution:
 
         Args:
             gradients: for each micro-batch, the list of the gradients of its differentiable `outputs`.
-            added: dictionary from the index of a stage to a scalar, the gradient of the stage's sum in `added_losses`.
+            added: dictionary from stage index to a scalar, the gradient of the stage's sum in `added_losses`.
         """
         last = len(self.stages) - 1
         self._added_gradients = added
@@ -181,7 +180,7 @@ class Execution:
             self._gradients.add([(last, position) for position in positions], m, parts)
 
     def _in_turn(self, action: schedules.Action, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
-        """Build a call of an action; on the action's device, the call runs after the previous one."""
+        """Build a call that runs after the previous call on the action's device."""
         if self._options.observer:
             build = functools.partial(self._options.observer.around, self.share.replica, action, build)
         device = self.stages[action.stage].device
@@ -239,7 +238,7 @@ class Execution:
 
     def _backward_by_segment(self, action: schedules.Action, program: stage_program.StageProgram,
                              in_flight: stage_program.Values, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Build the segments' backward passes, the last segment first; return gradients of the stage's inputs."""
+        """Build the segments' backward passes, last segment first. Return the gradients of the stage's inputs."""
         stage, needed = self.stages[action.stage], self.needed[action.stage]
         sums, added = self._sums_so_far(stage), program.of_added_losses(gradients)
         for index in reversed(range(program.first_segment(needed), len(program.trace.between) + 1)):
@@ -257,7 +256,7 @@ class Execution:
             self._weight_gradients[stage.index] = _with_rows(before, done.sums)
 
     def _what_forward_retains(self, stage: Stage, m: int) -> stage_program.Retained:
-        """Return what the forward action of a micro-batch leaves in flight."""
+        """Return which tensors the F of a micro-batch retains."""
         recompute = self._recompute
         least: stage_program.Retained = 'selected' if recompute == 'selective' else 'unrepeatable'
         if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._without_recompute:
@@ -267,12 +266,12 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Whether the backward function has more arguments than a TPU accepts; XLA on GPUs gets the same limit."""
+        """Return whether XLA's backward function has too many arguments. The limit of TPUs applies to all devices."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return gradients of the outputs or the loss, then the gradient of losses that the stage's layers add."""
+        """Return the gradients of outputs or of the loss, then the gradient of added losses."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -287,7 +286,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A non-constant 1; for a constant, TensorFlow would specialise each micro-batch's backward function."""
+        """A non-constant 1. For a constant, TensorFlow would specialise each micro-batch's backward function."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 
@@ -295,10 +294,11 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return each added loss's factor: for a mean, the micro-batch's number of rows; for a sum, the batch's.
+        """Return a factor for each loss that the stage's layers add.
 
-        The total is later divided by the batch's number of rows. An empty micro-batch computes one row, whose weight is
-        0. A loss not proven to be a mean or a sum is weighted as a mean; `refuse_unproven_losses` refuses such losses.
+        For a mean it is the micro-batch's number of rows, for a sum the batch's. The total is later divided by the
+        batch's number of rows. An empty micro-batch computes one row, whose factor is 0. A loss that is not provably a
+        mean or a sum counts as a mean, unless `refuse_unproven_losses` refuses it.
         """
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
@@ -313,9 +313,10 @@ class Execution:
         return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage: Stage) -> list:
-        """Return non-constant zeros: TensorFlow would keep constants, which are as large as weights, in memory.
+        """Return zeros, to which the stage's first weight gradients are added.
 
-        They take no memory before the stage's first backward action, as they wait for the device's previous action.
+        The zeros are computed, because TensorFlow would keep constants in memory. The computation waits for the
+        device's previous action, so zeros take no memory before the stage's first backward action.
         """
         program, positions = self.programs[stage.index], self.needed[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
@@ -326,5 +327,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the sums after a backward action, in which looked-up rows of a gradient follow the rows in `before`."""
+    """Return the sums after a backward action. Looked-up rows are appended to the rows in `before`."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

@@ -1,4 +1,4 @@
-"""GPipeLayer: a stack of layers, cut into partitions on different devices, through which micro-batches pass."""
+"""GPipeLayer: a stack of layers, cut into partitions on different devices."""
 
 import functools
 import inspect
@@ -18,7 +18,7 @@ from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 
 class _Untracked:
-    """Objects hidden from Keras and TensorFlow, which search layers and collections for what to save."""
+    """Objects hidden from Keras and TensorFlow. Both search layers and collections for what to save."""
 
     def __init__(self, source: layer_sources.LayerSource, chosen: list[str]) -> None:
         self.source, self.chosen = source, chosen
@@ -30,10 +30,10 @@ class _Untracked:
 
 @construction.with_fields
 class GPipeLayer(construction.Constructors):
-    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965); gradients are as on one device.
+    """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965).
 
     A batch is cut into micro-batches, which follow each other through the partitions. Gradients are summed over
-    micro-batches and applied once. So the result depends neither on the number of partitions nor on recomputation::
+    micro-batches and applied once. So gradients are as on one device, whatever the cuts and the recomputation::
 
         layers      [0 1 2 3]  [4 5 6]  [7 8 9]      num_partitions=3
         devices       CPU:0     CPU:1    CPU:2
@@ -41,11 +41,11 @@ class GPipeLayer(construction.Constructors):
 
     The pipeline is a Keras layer, so it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
-    Params or arguments define the pipeline. Arguments are the fields of Params, except that `layers` has Keras layers,
-    which keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' means a
-    partition per device, '1f1b', and recomputation if `memory_limit` or a GPU needs it; on accelerators also if memory
-    or batch size is unknown. K > 1 partitions get M = 4 K micro-batches for a small bubble (GPipe, section 2.3), or
-    with `batch_size` the largest M up to 4 K that divides a replica's number of rows. `print(pipe)` shows the choices.
+    Params or arguments define the pipeline. Arguments are the fields of Params, but `layers` has Keras layers, which
+    keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' chooses '1f1b' and
+    a partition per device. Stages recompute if `memory_limit` or a GPU's memory requires that, and on accelerators also
+    if memory or batch size is unknown. K > 1 partitions get M = 4 K micro-batches, for a small bubble (GPipe, section
+    2.3). With `batch_size`, M is the largest divisor, up to 4 K, of a replica's rows. `print(pipe)` shows the choices.
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.
@@ -59,7 +59,7 @@ class GPipeLayer(construction.Constructors):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the Params of a pipeline; `help(GPipeLayer)` says what each field means."""
+        """Return the Params of a pipeline. `help(GPipeLayer)` says what each field means."""
         p = super().Params()
         p.Define('layers', [], 'List of InstantiableParams of Keras layers, in order.')
         p.Define(
@@ -133,7 +133,7 @@ class GPipeLayer(construction.Constructors):
 
     @property
     def grid(self) -> stage_grid.StageGrid:
-        """The `stage_grid.StageGrid`, once built; raises ValueError before."""
+        """The `stage_grid.StageGrid`. Raises ValueError before the pipeline is built."""
         if self._untracked.grid is None:
             raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
         return self._untracked.grid
@@ -166,7 +166,7 @@ class GPipeLayer(construction.Constructors):
 
     @property
     def computes_in_float16(self) -> bool:
-        """Whether some layer computes in float16, so that gradients need a scaled loss."""
+        """Whether some layer computes in float16. Gradients then need a scaled loss."""
         return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
 
     def __repr__(self) -> str:
@@ -196,11 +196,11 @@ class GPipeLayer(construction.Constructors):
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs: Any, load_weights: bool = True) -> None:
-        """Do what `build` does, from a nest of `tf.TensorSpec` `[batch, ...]` of the input.
+        """Build from a nest of `tf.TensorSpec` `[batch, ...]` of the input; see `build`.
 
         Args:
-            load_weights: whether to load the weights that come with the model of `params`; otherwise
-                `source.load_weights` loads them later, or a checkpoint has other weights.
+            load_weights: whether to load the weights that come with the model of `params`. Pass False if
+                `source.load_weights` or a checkpoint loads weights later.
         """
         validation.refuse_strategies(self.name)
         validation.refuse_layers_of_whole_batches(self.params, stage.sublayers(self.stack))
@@ -220,7 +220,7 @@ class GPipeLayer(construction.Constructors):
             self.source.load_weights()
 
     def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
-        """Create every weight, and the stages of all replicas; `devices` has a row for each replica."""
+        """Create all weights, and the stages of all replicas. `devices` has a row for each replica."""
         p = self.params
         of_stages = [[row[self.schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
         specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
@@ -238,7 +238,7 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def place_new_weights(self) -> None:
-        """Place weights that `enable_lora`, `quantize` and the like added since the last call, and trace again.
+        """Place weights added since the last call, such as by `enable_lora`, and trace again.
 
         The first call only records the weights, which are already in place.
         """
@@ -252,7 +252,7 @@ class GPipeLayer(construction.Constructors):
         self._untracked.placed = found
 
     def forget_programs(self) -> None:
-        """Drop all traces, because attributes of layers may have changed; the next call traces again."""
+        """Drop all traces, so that changed attributes of layers take effect."""
         self._untracked.losses.clear()
         self._untracked.functions.clear()
         for each in self._untracked.grid.stages if self._untracked.grid else []:
@@ -270,27 +270,27 @@ class GPipeLayer(construction.Constructors):
         return self.source.pack_outputs(outputs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
-        """Return None, because the outputs already have the masks that the layers of the pipeline compute."""
+        """Return None. The outputs already have the masks that the layers compute."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
-        """Return the outputs `[batch, ...]` as a nest of `keras.KerasTensor`; the inputs are such a nest, too."""
+        """Return the nest of `keras.KerasTensor` `[batch, ...]` of outputs, for such a nest of inputs."""
         return self.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the nest of output shapes; `input_shape` is a shape `(batch, ...)` or a nest of shapes."""
+        """Return the nest of output shapes for an input shape `(batch, ...)` or a nest of shapes."""
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether a layer defaults to training=True, like image augmentation, or a model calls it with True."""
+        """Whether a layer gets training=True by default, like image augmentation, or from a model's call."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
         return True in given or any(each is not None and each.default is True for each in parameters)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Run the stack; actions always have the order of GPipe, because the loss is outside the pipeline.
+        """Run the stack. Actions always have the order of GPipe, because the loss is outside the pipeline.
 
         Args:
             inputs: nest of tensors `[batch, ...]`.
@@ -321,7 +321,7 @@ class GPipeLayer(construction.Constructors):
                        return_outputs: bool = False, assign_state: bool = True, loss_scale: Any = None,
                        read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable
                        ) -> loss_pass.ValueAndGrad:
-        """Compute the mean loss of a batch and its gradients, with the loss inside the last stage.
+        """Compute a batch's mean loss and the gradients. The last stage computes the loss.
 
         Args:
             loss_fn: a Keras loss, `losses.LossAndStates`, or a function `(y_true, outputs)`. The function returns a
@@ -330,12 +330,12 @@ class GPipeLayer(construction.Constructors):
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
             sample_weight: tensor `[batch, ...]`, how much each example or token counts, or None.
-            step: number of the training step, which, with the seed, determines all random numbers; None: steps
-                are counted here.
+            step: number of the training step; None: steps are counted here. Step and seed determine all random
+                numbers.
             assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`,
                 assigns them.
-            loss_scale: scalar that multiplies the loss before the backward pass and divides the gradients after it, so
-                that small gradients do not vanish in float16; None: 1.
+            loss_scale: scalar that multiplies the loss before the backward pass, and divides the gradients after it.
+                So small gradients do not vanish in float16. None: 1.
             read: function that returns the value of a Keras variable.
         """
         self._require_built(x)
@@ -352,7 +352,7 @@ class GPipeLayer(construction.Constructors):
     @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn: Callable, x: Any, y_true: Any, sample_weight: Any = None,
                  read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable) -> dict[str, Any]:
-        """Compute a batch's metric sums in evaluation mode, with the loss inside the last stage; see `value_and_grad`.
+        """Compute a batch's metric sums in evaluation mode. Arguments other than `read` are as in `value_and_grad`.
 
         Args:
             read: function that returns the value to use for a Keras variable, such as its moving average.
@@ -368,13 +368,13 @@ class GPipeLayer(construction.Constructors):
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
-        """Return the outputs `[batch, ...]` in evaluation mode, and the list of the losses that layers add."""
+        """Return the outputs `[batch, ...]` in evaluation mode, and the list of added losses."""
         self._require_built(x)
         outputs, added = self._in_function(tape_pass.evaluate)(self._untracked.grid, self.source.enter(x))
         return self.pack_outputs(outputs), added
 
     def _stage_loss(self, loss_fn: Callable) -> loss_pass.StageLoss:
-        """Return a `StageLoss`, the same object for equal losses: stages use the object as the key of programs."""
+        """Return the same `StageLoss` for equal losses. Stages use the object as the key of programs."""
         key = losses.identity(loss_fn)
         if key not in self._untracked.losses:
             self._untracked.losses[key] = loss_pass.StageLoss(loss_fn, self.source)
@@ -385,7 +385,7 @@ class GPipeLayer(construction.Constructors):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Return `method`; in eager mode, return it inside a `tf.function`, so that devices run in parallel."""
+        """Return `method`, wrapped in a `tf.function` in eager mode, so that devices run in parallel."""
         self.place_new_weights()  # layers may have got some since the last call
         if not tf.executing_eagerly():
             return method

@@ -1,4 +1,4 @@
-"""Gradients of a step: which are needed, how they cross boundaries, and how sums become gradients of the mean loss."""
+"""Gradients of a step: needed gradients, boundary gradients, and gradients of the mean loss."""
 
 import collections
 import functools
@@ -28,12 +28,12 @@ class BoundaryGradients:
         self._functions: dict[tuple[str, Callable], Callable] = {}
 
     def add(self, sources: Iterable[tuple[int, int]], micro_batch: int, gradients: Iterable[tf.Tensor]) -> None:
-        """Add a gradient for each of `sources`, which are outputs of stages, as pairs (producer, position)."""
+        """Add a gradient for each output in `sources`. An output is a pair (producer, position)."""
         for (producer, position), gradient in zip(sources, gradients):
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
     def take(self, producer: int, micro_batch: int, outputs: boundary.Boundary, device: str) -> list[tf.Tensor]:
-        """Return and drop the sum for every differentiable output; an output that nothing reads has gradient 0."""
+        """Return and drop each differentiable output's gradient. An output that nothing reads has gradient 0."""
         parts = self._parts.pop((producer, micro_batch), {})
         return [self._sum(parts.get(position, []), outputs.values[position], device)
                 for position in outputs.differentiable_positions]
@@ -52,7 +52,7 @@ class BoundaryGradients:
 
 def needed_gradients(programs: list[stage_program.StageProgram], sources: list[list[tuple[int, int]]],
                      input_gradients_needed: bool) -> list[stage_program.NeededGradients]:
-    """Find, for each stage, which gradients its backward action has to compute.
+    """Find which gradients the backward action of each stage has to compute.
 
     A tensor's gradient is needed if a loss depends on the tensor, and the tensor depends on a trained weight::
 
@@ -60,8 +60,8 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
                             └──> trained head           has no loss: weights without a path to a loss have no gradient
 
     Args:
-        sources: for each stage and each of its differentiable inputs, a pair (producer, position): the input is the
-            value at `position` in the outputs of stage `producer`, or in the pipeline's inputs if `producer` is -1.
+        sources: for each differentiable input of each stage, a pair (producer, position). The input is the value at
+            `position` in the outputs of stage `producer`. Producer -1 stands for the pipeline's inputs.
         input_gradients_needed: whether gradients of the pipeline's inputs are needed.
     """
     paths = [_paths(program) for program in programs]
@@ -87,7 +87,7 @@ _Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
-    """For each input and each weight of a stage, the given gradients from which its gradient is computed::
+    """The given gradients on which the gradient of each input and weight of a stage depends::
 
         given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
                              │     └──────┐     │
@@ -100,7 +100,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Return, for each stage, the given gradients of tensors that a loss depends on; for the last stage, all."""
+    """Return, for each stage, the given gradients that come from a loss. The last stage has all of them."""
     arriving = [set(program.of_added_losses(sorted(_all_given(program)))) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -115,7 +115,7 @@ def _all_given(program: stage_program.StageProgram) -> _Given:
 
 
 def _index(program: stage_program.StageProgram, position: int) -> int:
-    """Return the index of an output's gradient in `Trace.given_gradients` of the stage that makes the output."""
+    """Return the index in `Trace.given_gradients` of the gradient of the output at `position`."""
     return program.trace.results.outputs.differentiable_positions.index(position)
 
 
@@ -136,7 +136,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 
 
 class LossFactors:
-    """Factors for a batch's gradients, because stages sum the losses, but the mean loss is to be differentiated.
+    """Factors for a batch's gradients. Stages sum losses, but the mean loss is to be differentiated.
 
     `program` belongs to the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
     """
@@ -155,7 +155,7 @@ class LossFactors:
 
     @functools.cached_property
     def _total_weight(self) -> tf.Tensor:
-        """The divisor of the mean loss of the batch, computed before there are outputs."""
+        """The divisor of the batch's mean loss. Raises WeightUnknownError if outputs determine the divisor."""
         with tf.device(self._device):
             weights = [self._program.total_weight(targets, share.ids.of(m))
                        for share in self._shares for m, targets in enumerate(share.targets)]
@@ -164,18 +164,18 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor that makes `finish` divide added losses' gradients by `total_rows`, not by the loss's weight."""
+        """Factor for added losses: `finish` divides by the loss's weight, but their divisor is `total_rows`."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)
 
     @functools.cached_property
     def gradient_factor(self) -> tf.Tensor | None:
-        """Factor that gives the gradients of the batch's summed loss the same float16 range as in Keras.
+        """Factor for gradients of the summed loss. None: the loss is not scaled.
 
-        Gradients of the mean are gradients of the sum divided by a weight. So the factor is the loss scale divided by
-        this weight. If the weight depends on outputs, the number of rows is used instead.
-        None: the loss is not scaled.
+        The factor gives float16 gradients the same range as in Keras. Gradients of the mean are gradients of the sum
+        divided by a weight. So the factor is the loss scale divided by this weight. If the weight depends on outputs,
+        the number of rows is used instead.
         """
         if self._loss_scale is None:
             return None
@@ -187,7 +187,7 @@ class LossFactors:
             return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Return a gradient of the summed loss, times `gradient_factor`; `finish` divides by this factor."""
+        """Multiply a gradient of the summed loss by `gradient_factor`. `finish` divides by the factor."""
         return gradient if self.gradient_factor is None else gradient * tf.cast(self.gradient_factor, gradient.dtype)
 
 
@@ -204,14 +204,14 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
            total_weight: tf.Tensor, group: collectives.Group) -> list[StageGradients]:
     """Turn sums into gradients of the mean loss, on the devices of the weights.
 
-    A variable that several stages use belongs to the first of them, to which the others send their sums.
+    If several stages use a variable, the first of these stages gets the sums of the others.
 
     Args:
-        total_weight: weight of all replicas' examples, times `gradient_factor` if there is one; it divides the sums.
+        total_weight: the divisor: the weight of all replicas' examples, times `gradient_factor` if not None.
 
     Returns:
-        List of `StageGradients`: for every stage, one for each device that has some of its weights. Variables that
-        neither the loss nor a regulariser depends on are left out.
+        List of `StageGradients`, one for each stage and each device that has weights of the stage. Variables on which
+        neither the loss nor a regulariser depends are left out.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):
@@ -238,7 +238,7 @@ def _mean(total: Any, total_weight: tf.Tensor) -> Any:
 
 
 def _numbers(gradient: Any) -> tf.Tensor:
-    """Return the values that a gradient holds, from which Keras computes norms."""
+    """Return the values of a gradient. Keras computes norms from these values."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
@@ -253,7 +253,7 @@ def _refuse_other_weights(read: Iterable[tf.Variable], trained: list[keras.Varia
 def _finish_on_device(device: str, variables: list[keras.Variable], weights: list[tf.Tensor], parts: list[list],
                       total_weight: tf.Tensor, group: collectives.Group,
                       trained: list[keras.Variable]) -> StageGradients:
-    """Add up the sums of all stages and of the group, divide by the total weight, and add regularisers' gradients."""
+    """Compute the `StageGradients` of one stage's variables on a device."""
     def finish(weights: list, parts: list, total_weight: tf.Tensor) -> tuple:
         totals = [micro_batches.total(each, variable.shape) if each else tf.zeros_like(weight)
                   for each, variable, weight in zip(parts, variables, weights)]
@@ -274,7 +274,7 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
 
 def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
                     trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Sum the regularisers of weights that are not None; return the sum and, per weight, its gradient or None."""
+    """Return the sum of all regularisers, and for each weight its gradient, or None if the weight is None."""
     regularized = [weight for weight in weights if weight is not None]
     with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
         tape.watch(regularized)

@@ -18,27 +18,27 @@ from lingpipe.stages import graph_pieces, micro_batches, random_seeds, stage, st
 
 
 class _Layers:
-    """Base of all sources of layers; its methods are for a sequence of layers."""
+    """Base of all sources of layers. The methods suit a sequence of layers."""
 
     model: Any = None  # the Keras model
     input_specs: Any = None  # nest of `tf.TensorSpec` of what the model takes; None: layers do not specify it
     layers: list[keras.layers.Layer]
 
     def specs_of_shapes(self, shapes: Any) -> Any:
-        """Return a nest of `tf.TensorSpec` for shapes `(batch, ...)`, with the model's dtypes or Keras's default."""
+        """Convert shapes `(batch, ...)` to `tf.TensorSpec`s. Without a model the dtype is Keras's default."""
         if self.input_specs is None:
             return micro_batches.specs_of_shapes(shapes)
         return keras.tree.map_structure_up_to(
             self.input_specs, lambda spec, shape: tf.TensorSpec(shape, spec.dtype), self.input_specs, shapes)
 
     def refuse_changes(self) -> None:
-        """Raise ValueError if a model calls other layers than when it was cut; the message names the model."""
+        """Raise ValueError if a model calls other layers than when it was cut."""
 
     def refuse_changed_settings(self) -> None:
-        """Call `refuse_changes`, which traces subclassed models, only if layers or attributes have changed."""
+        """Call `refuse_changes` if layers or attributes of a model have changed."""
 
     def load_weights(self) -> None:
-        """Load the weights that come with a model, each to its device; Params come with none."""
+        """Load the weights that come with a model, each to its device. Params come with no weights."""
 
     def enter(self, inputs: Any) -> Any:
         """Convert the user's inputs to the nest that the first stage takes."""
@@ -49,18 +49,18 @@ class _Layers:
         return outputs
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Return the nest of `tf.TensorSpec` of the outputs, from what `analyses` returned."""
+        """Return the nest of `tf.TensorSpec` of the outputs for one example."""
         return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return the outputs as a nest of Keras symbols; the inputs are such a nest, too."""
+        """Return a nest of Keras symbols of the outputs, for such a nest of inputs."""
         for layer in self.layers:
             inputs = layer.compute_output_spec(inputs)
         return inputs
 
 
 class LayersOfParams(_Layers):
-    """A sequence of layers that Params describe; each layer passes all its results to the next.
+    """A sequence of layers from Params. Each layer passes all its results to the next.
 
     Args:
         dtype_policy: name of the policy for layers without one, or None.
@@ -81,13 +81,13 @@ class LayersOfParams(_Layers):
 
     @functools.cached_property
     def layers(self) -> list[keras.layers.Layer]:
-        """List of the Keras layers, made on first use; their weights have no values before `runs`."""
+        """List of the Keras layers. Their weights have no values before `runs`."""
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Return the list of `LayerAnalysis` for an input with given specs `[batch, ...]`; nothing is allocated."""
+        """Analyse the layers for an input with specs `[batch, ...]`. Nothing is allocated."""
         with _outside_functions():
             return layer_analysis.analyse_layers(self.params, input_specs, self.layers)
 
@@ -98,7 +98,7 @@ class LayersOfParams(_Layers):
 
     def memories(self, input_specs: Any,
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-        """Return the list of `LayerMemory` for a micro-batch, with the tensor sizes of a device."""
+        """Return the list of `LayerMemory` for a micro-batch. `tensor_size` depends on the device."""
         return layer_memory.layer_memories(self.params, input_specs, tensor_size)
 
     def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
@@ -127,14 +127,14 @@ class LayersOfParams(_Layers):
                 for index, (start, end) in enumerate(zip(starts, ends))]
 
     def refuse_micro_batches(self, specs: list) -> None:
-        """Raise ValueError if micro-batches would change what layers compute; `specs` are as in `runs`."""
+        """Raise ValueError if micro-batches would change what layers compute. `specs` are as in `runs`."""
         model_checks.refuse_mixed_layers(self.layers, specs)
 
 
 class LayersOfModel(_Layers):
     """The layers of a Sequential or Functional model, which share weights with the model itself.
 
-    A tensor that skips partitions goes directly from the partition that makes it to the one that reads it::
+    A tensor that skips partitions goes directly from its producer to the partition that reads it::
 
         CPU:0  stem ──> block 1 ──┬────────────> ...
         CPU:1                     ├─> block 2 ─┐
@@ -160,13 +160,13 @@ class LayersOfModel(_Layers):
         self._graph.refuse_changes()
 
     def refuse_changed_settings(self) -> None:
-        """If layers or attributes of models have changed, call `refuse_changes`, which traces subclassed models."""
+        """Call `refuse_changes` if layers or attributes have changed. The check traces subclassed models."""
         if _settings_of_calls(self.model) != self._settings:
             self.refuse_changes()
             self._settings = _settings_of_calls(self.model)  # after the trace, in which a model may count its calls
 
     def refuse_micro_batches(self, specs: list) -> None:
-        """Raise ValueError if micro-batches would change what the model computes; the message names the layer."""
+        """Raise ValueError if micro-batches would change what the model computes."""
         del specs  # the graph has its own
         self._graph.refuse_micro_batches()
 
@@ -200,7 +200,7 @@ class LayersOfModel(_Layers):
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs: Any) -> None:
-        """Check that the model can take the inputs: by name if they are a dictionary, otherwise in their order."""
+        """Raise ValueError for wrong inputs: dictionaries by names, other nests by their number of tensors."""
         own = self.input_specs
         wanted = sorted(own if isinstance(own, dict) else [symbol.name for symbol in self.model.inputs])
         given: Any = sorted(specs) if isinstance(specs, dict) else len(keras.tree.flatten(specs))
@@ -240,19 +240,19 @@ class LayersOfModel(_Layers):
         return self._graph.pack_outputs(outputs)
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Return the nest of `tf.TensorSpec` of the analysed model's outputs for one example."""
+        """Return the nest of `tf.TensorSpec` of the model's outputs for one example."""
         del analyses
         return self.pack_outputs(list(self._graph.output_specs))
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return the outputs as a nest of Keras symbols; the inputs are such a nest, too."""
+        """Return a nest of Keras symbols of the outputs, for such a nest of inputs."""
         return self.pack_outputs(keras.tree.flatten(super().output_spec(inputs)))
 
 
 class LayersOfList(LayersOfModel):
-    """Keras layers that the pipeline shares with the user, each of which takes what the previous one returns.
+    """A sequence of the user's Keras layers. Each layer takes what the previous layer returns.
 
-    They become a Functional model once the specs of an input are known. Layers that have weights keep them.
+    The layers become a Functional model once the specs of an input are known. Layers that have weights keep them.
 
     Args:
         layers: list of Keras layers, which need neither weights nor a config.
@@ -276,14 +276,14 @@ class LayersOfList(LayersOfModel):
         return self._graph.analyses(input_specs)
 
     def enter(self, inputs: Any) -> list[tf.Tensor]:
-        """Convert the user's inputs, whose sizes may change from batch to batch, to the list of their tensors."""
+        """Convert the user's inputs to a list of tensors. Sizes may change from batch to batch."""
         return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))
 
     output_spec = _Layers.output_spec  # the layers may not be chained yet
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return what determines which layers a model calls: its layers, and attributes of it and of nested models."""
+    """Return the layers and attributes that determine which layers a model calls."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
@@ -299,7 +299,7 @@ LayerSource = LayersOfParams | LayersOfModel
 
 
 def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Model:
-    """Return a model that calls layers one after the other; weights that this creates have no values yet."""
+    """Return a model that calls layers one after the other. New weights have no values yet."""
     with _outside_functions(), base_layer.deferred_variables():
         inputs = outputs = keras.tree.map_structure(
             lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype.name), input_specs)
@@ -310,7 +310,7 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
 
 @contextlib.contextmanager
 def _outside_functions() -> Iterator[None]:
-    """Build layers outside any function being traced, such as a `fit` step, so that weights keep their values."""
+    """Leave any function being traced, such as a `fit` step, in which new weights would lose their values."""
     with tf.init_scope(), graph_pieces.recording():
         yield
 
@@ -333,5 +333,5 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Convert a dense input to a tensor; the model itself makes sparse tensors dense."""
+    """Convert a dense input to a tensor. The model itself makes sparse tensors dense."""
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)

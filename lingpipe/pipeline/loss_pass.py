@@ -27,9 +27,9 @@ class ValueAndGrad(NamedTuple):
 
 
 class StageLoss:
-    """A loss with sample weights among the targets, in the form in which the last stage calls it.
+    """A loss function for the last stage, with sample weights among the targets.
 
-    It returns `{name: (sum, weight)}`. `source`, the source of the layers, packs the outputs for the loss function.
+    A call returns `{name: (sum, weight)}`. `source`, the source of the layers, packs the outputs for the loss function.
     The attribute `results` is the argument `results` of `losses.means`.
     """
 
@@ -42,7 +42,7 @@ class StageLoss:
 
 
 def targets_of(y_true: Any, sample_weight: Any) -> tuple:
-    """Return what a `StageLoss` takes besides outputs, as a tuple that is to be cut into micro-batches."""
+    """Return the targets of a `StageLoss`, a tuple that is cut into micro-batches."""
     return (y_true,) if sample_weight is None else (y_true, sample_weight)
 
 
@@ -84,7 +84,7 @@ def _mean_of_batch(results: Any, metric_sums: dict, added_sums: list, regulariza
 
 def evaluate(grid: stage_grid.StageGrid, loss: StageLoss, x: Any, targets: tuple,
              read: Callable[[keras.Variable], tf.Tensor]) -> dict[str, Any]:
-    """Build an evaluation step; return the dictionary from name to (sum, weight). See `GPipeLayer.evaluate`."""
+    """Build an evaluation step and return the metric sums; see `GPipeLayer.evaluate`."""
     options = executor.PassOptions(grid.schedule.forward_only(), grid.seed_and_step(0, False), False, loss)
     batch = grid.mini_batch(options, variable_placement.read_values(grid.stages, read), x, targets)
     batch.run()

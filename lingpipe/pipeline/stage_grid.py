@@ -1,4 +1,4 @@
-"""Stages of a pipeline in all its replicas, and the execution of a mini-batch on them."""
+"""Stages of all replicas, and the execution of a mini-batch on these stages."""
 
 import copy
 import itertools
@@ -24,10 +24,10 @@ class MiniBatch:
         mini-batch ─┬─ micro-batches 0, 1 ─> replica 0:  stage 0 ─> stage 1 ─> loss ─┐
                     └─ micro-batches 2, 3 ─> replica 1:  stage 0 ─> stage 1 ─> loss ─┴─> sums over replicas
 
-    Micro-batches keep the numbers that they would have in one pipeline, so that R replicas of M micro-batches compute
-    what one pipeline of R·M micro-batches does, random numbers included. Each weight is on one of the devices that have
-    its stage. At the start of a step the weight is broadcast to the other devices, and its gradients are sent back. So
-    the weights of all replicas are equal, and each device updates its share of them (arXiv 2004.13336, section 3).
+    Micro-batches keep the numbers that they would have in one pipeline. So R replicas of M micro-batches compute what
+    one pipeline of R·M micro-batches does, random numbers included. Each weight is on one of the devices that have its
+    stage. A step first broadcasts the weight to the other devices, which later send their gradients back. So all
+    replicas have equal weights, and each device updates a share of the weights (arXiv 2004.13336, section 3).
     """
 
     def __init__(self, executions: list[executor.Execution], gradient_sum: str,
@@ -62,13 +62,13 @@ class MiniBatch:
         return [count for execution in self._executions for count in execution.share.row_counts]
 
     def join_outputs(self) -> Any:
-        """Return the outputs of all micro-batches as a nest of tensors `[batch, ...]`, on the last stage's device."""
+        """Return the outputs as a nest of tensors `[batch, ...]`, on the last stage's device."""
         with tf.device(device_kinds.for_single_operations(self._last_device)):
             outputs = [nest for execution in self._executions for nest in execution.outputs]
             return micro_batches.join(outputs, self.row_counts)
 
     def take_sums(self) -> micro_batches.Sums:
-        """Build and return the sums of all actions built so far, over all replicas; called once."""
+        """Build and return the sums of all actions over all replicas. To be called once."""
         parts = [execution.take_sums() for execution in self._executions]
         if len(parts) == 1:
             return parts[0]
@@ -81,24 +81,24 @@ class MiniBatch:
             weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     def take_sums_of_group(self) -> micro_batches.Sums:
-        """Do `take_sums`, and sum metrics and added losses over all pipelines of the group."""
+        """Call `take_sums`, and sum metrics and added losses over the group."""
         sums = self.take_sums()
         metrics, added = self.group.sum(self._last_device, (sums.metrics, sums.losses))
         return sums._replace(metrics=metrics, losses=added)
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Dictionary `{stage index: (sum, num_rows)}` of the losses that layers add."""
+        """Added losses as `{stage index: (sum, num_rows)}`."""
         parts = [execution.added_losses for execution in self._executions]
         return {index: self._add_up([part[index] for part in parts]) for index in parts[0]}
 
     def _add_up(self, parts: Sequence[Any]) -> Any:
-        """Add up, on the device of the last stage, what the replicas have computed."""
+        """Add up the replicas' results on the last stage's device."""
         return parts[0] if len(parts) == 1 else device_kinds.call(self._last_device, micro_batches.add_up, list(parts))
 
     @property
     def state(self) -> step_state.StepState:
-        """The `StepState` of the first replica; others differ only in statistics and in what layers assign."""
+        """The `StepState` of the first replica. Others differ only in statistics and assigned values."""
         return self._executions[0].state
 
     def fork(self) -> 'MiniBatch':
@@ -114,7 +114,7 @@ class MiniBatch:
             execution.give_output_gradients(itertools.islice(remaining, len(execution.share.parts)), added)
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (Keras variable, new value) of moving statistics and other state, after all forward actions."""
+        """Return pairs (Keras variable, new value) of all changed state, after all forward actions."""
         return self.state.updates([execution.state for execution in self._executions], self.group)
 
     def _sum_weight_gradients(self, index: int, variables: list[keras.Variable], parts: list) -> list:
@@ -167,7 +167,7 @@ class StageGrid:
 
     def mini_batch(self, options: executor.PassOptions, values: list[stage_layers.Variables], inputs: Any,
                    targets: Any = None) -> MiniBatch:
-        """Cut a batch (nests of tensors `[batch, ...]`) into all replicas' shares; `targets` is None without a loss."""
+        """Cut tensors `[batch, ...]` into the shares of all replicas. `targets` is None without a loss."""
         p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if options.training:
@@ -187,13 +187,13 @@ class StageGrid:
         return MiniBatch(executions, p.gradient_sum, options.loss_scale, group)
 
     def _device_to_split_on(self, index: int) -> str:
-        """Return the device that splits batches for a stage: the stage's own, or the host if R > 1."""
+        """Return the device that splits batches for a stage: the stage's own, or its host if R > 1."""
         device = self.stages[index].device
         return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 
     def _shares(self, options: executor.PassOptions, group: collectives.Group, parts: list, targets: list,
                 row_counts: micro_batches.RowCounts) -> list[executor.ReplicaShare]:
-        """Return the share of each replica; micro-batches keep their numbers in the whole mini-batch."""
+        """Return the share of each replica. Micro-batches keep their numbers in the whole mini-batch."""
         num_replicas = len(self.replicas)
         ends = [len(parts) * replica // num_replicas for replica in range(num_replicas + 1)]
         if options.training:

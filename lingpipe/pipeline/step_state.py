@@ -1,4 +1,4 @@
-"""What stages read during a batch: assigned variables, and tensors of other stages, which tracing finds."""
+"""Values that stages read during a batch: assigned variables and tensors of other stages."""
 
 import collections
 import functools
@@ -25,10 +25,10 @@ class Assigned(NamedTuple):
 
 
 class StepState:
-    """Gives every forward action the values that layers would find if plain Keras ran micro-batch after micro-batch.
+    """Values that forward actions read, as if plain Keras ran the micro-batches in turn.
 
-    Statistics of batch norm are applied at the end of the batch. The next action of a stage reads what its layers
-    assigned. `values` are tensors on the devices of their stages.
+    Each action of a stage reads what the stage's layers assigned before. But statistics of batch norm are applied only
+    at the end of the batch. `values` are tensors on the devices of their stages.
     """
 
     def __init__(self, stages: list[Stage], programs: list[stage_program.StageProgram],
@@ -93,7 +93,7 @@ class StepState:
         return list(changed.values())
 
     def refuse_other_orders(self, schedule: schedules.Schedule) -> None:
-        """Raise ValueError if layers assign a variable, and either stages share it or F actions are out of order."""
+        """Raise ValueError if micro-batches could assign a variable out of order."""
         users = collections.defaultdict(set)
         for index, (parts, program) in enumerate(zip(self._variables, self._programs)):
             for variable in [*parts.weights, *parts.state, *[variable for variable, _ in program.trace.borrowed]]:
@@ -120,7 +120,7 @@ class StepState:
         return self._assigned[id(variable)].value if id(variable) in self._assigned else value
 
     def _initial_value(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
-        """Return the value of any variable, copied to a stage's device; later calls return the same copy."""
+        """Return a variable's value before the batch, copied once to a stage's device."""
         key = (stage.index, id(variable))
         if key not in self._brought:
             known = [value for parts, values in zip(self._variables, self._initial)
@@ -146,7 +146,7 @@ def _aggregate(assigned: Assigned, values: list) -> tf.Tensor:
 
 
 class Wiring:
-    """The traced stages of a pipeline and the tensors that pass between them; attributes have an entry per stage."""
+    """Traced stages and the tensors that pass between them. Attributes have an entry per stage."""
 
     def __init__(self) -> None:
         self.programs: list[stage_program.StageProgram] = []
@@ -157,7 +157,7 @@ class Wiring:
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
-        """Return the `Boundary` of a stage's inputs; `outputs_of` returns the `Boundary` of a producer's outputs."""
+        """Return the inputs of a stage. `outputs_of` returns the outputs of a producer."""
         return _gather(self._sources[index], outputs_of)
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
@@ -182,11 +182,11 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
     """Trace stages, unless they have already been traced for these shapes.
 
     Args:
-        specs: pair of specs of a micro-batch: a `Boundary` with a `tf.TensorSpec` for each of the pipeline's inputs,
-            and a nest for what the loss compares the outputs with.
+        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s, and the
+            targets a nest of these.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         by_layer: whether backward passes are to be cut at every segment.
-        is_whole_batch: whether the specs describe a whole batch, for which sums and means need no distinction.
+        is_whole_batch: whether the specs describe a whole batch. Then sums and means need no distinction.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:
@@ -201,7 +201,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
 
 def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
               training: bool | None, by_layer: bool) -> list[list[bool | None]]:
-    """Find which added losses are sums over rows and which are means, by tracing with two numbers of rows."""
+    """Distinguish sums over rows and means among added losses, by traces for two numbers of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
     def programs(num_rows: int) -> list[stage_program.StageProgram]:
@@ -219,7 +219,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
 
 def _resolved(stage: Stage,
               structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
-    """Return pairs (producer, position in its values) of what a stage reads, and a `Structure` that marks Nones."""
+    """Return pairs (producer, position in its values) and the `Structure` of a stage's inputs."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

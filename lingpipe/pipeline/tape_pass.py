@@ -1,4 +1,4 @@
-"""Pass of a batch with the loss outside the pipeline: forward now, backward when a gradient tape asks."""
+"""Pass of a batch with the loss outside the pipeline. A gradient tape asks for the backward actions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +18,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
     """Build the forward actions, and the backward actions as their gradient.
 
     No weight leaves its device. Each stage's weights enter a function on the stage's device, called the port. The port
-    returns a token, which is the scalar 0; its gradient function returns the gradients of the weights::
+    returns a token, which is the scalar 0. The port's gradient function returns the gradients of the weights::
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
@@ -69,7 +69,7 @@ def _mini_batch(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, 
 
 
 def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
-    """Build the forward actions in evaluation mode, for a loss outside the pipeline; return what `call` returns."""
+    """Build the forward actions in evaluation mode. Return what `call` returns."""
     options = executor.PassOptions(grid.schedule.forward_only(), grid.seed_and_step(None, False), False)
     batch = grid.mini_batch(options, variable_placement.read_values(grid.stages), inputs)
     batch.run()
@@ -83,7 +83,7 @@ def _means_of_added(grid: stage_grid.StageGrid, batch: stage_grid.MiniBatch) -> 
 
 def _owned_weights(stages: list[Stage],
                    values: list[stage_layers.Variables]) -> list[tuple[list[keras.Variable], list[tf.Tensor]]]:
-    """Return, for each stage, the Keras variables and the values of the weights that no earlier stage has."""
+    """Return, for each stage, the variables and values of weights that no earlier stage has."""
     seen, rows = set(), []
     for stage, value in zip(stages, values):
         own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
@@ -116,7 +116,7 @@ def _not_saved(tensors: list) -> list[tf.Tensor]:
 
 
 def _total(sums: micro_batches.Sums, variable: keras.Variable) -> Any:
-    """Return a variable's gradient, summed over the stages that read it, or None if no output depends on it."""
+    """Return a variable's gradient, summed over stages. None: no output depends on the variable."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
     return micro_batches.total(parts, variable.shape) if parts else None

@@ -1,4 +1,4 @@
-"""Checks of a pipeline's params before anything is built, and of its batches."""
+"""Checks of a pipeline's params and batches."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,10 +27,7 @@ _LAYERS_WITH_NOISE_SHAPE = keras.layers.Dropout, keras.layers.AlphaDropout
 
 
 def validate_gpipe_params(p: hyperparams.Params, num_layers: int | None) -> None:
-    """Raise ValueError, with a remedy, if a field of GPipeLayer's params cannot work.
-
-    `num_layers` is None if not known yet.
-    """
+    """Raise ValueError if a field of GPipeLayer's params cannot work. `num_layers` is None if unknown."""
     if num_layers == 0:
         raise ValueError('layers=[] gives GPipeLayer nothing to run: set it to a list of layer params, or model to the '
                          'params of a Keras model.')
@@ -59,7 +56,7 @@ def _check_number(field: str, value: Any, least: int, what_is_allowed: str) -> N
 
 
 def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
-    """Raise ValueError if `partition_by` is a list of ends that does not cut the layers into the stages."""
+    """Raise ValueError if a list of ends does not cut the layers into the stages."""
     if not isinstance(partition_by, str):
         exact_cut.validate_partition_ends(partition_by, num_layers, num_stages)
 
@@ -74,7 +71,7 @@ def make_schedule(p: hyperparams.Params) -> schedules.Schedule:
 
 
 def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.layers.Layer]) -> None:
-    """Raise ValueError for layers that need a whole batch in training: they mix examples or fix the batch size."""
+    """Raise ValueError for layers that need a whole batch in training."""
     num_micro_batches = p.num_replicas * p.num_micro_batches
     for layer in layers:
         if isinstance(layer, _MIXING_LAYERS) and num_micro_batches > 1:
@@ -87,7 +84,7 @@ def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.lay
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raise ValueError if the `count` micro-batches may differ in shape, but a device compiles for one shape."""
+    """Raise ValueError if `count` micro-batches may differ in shape, but a device needs static shapes."""
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
     if compiled is None:
         return
@@ -157,7 +154,7 @@ def refuse_strategies(name: str) -> None:
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
-    """Raise ValueError for variables that Keras overwrites with their gradients; such gradients cannot be summed."""
+    """Raise ValueError for variables that Keras overwrites with gradients. Such gradients cannot be summed."""
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:
         raise ValueError(

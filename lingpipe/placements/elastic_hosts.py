@@ -1,4 +1,4 @@
-"""A pipeline over hosts; it continues without lost workers, and uses them again once they are back.
+"""A pipeline over hosts that survives the loss of workers.
 
 ::
 
@@ -28,7 +28,7 @@ from lingpipe.training import checkpoints, errors, experiment, logdir, planning
 
 
 class Roster:
-    """The workers of a pipeline over hosts: a worker that is silent for too long is left out until it answers again.
+    """The workers of a pipeline over hosts, without workers that are silent for too long.
 
     ::
 
@@ -54,7 +54,7 @@ class Roster:
         self.config = config._replace(left_out=frozenset(config.tasks('worker')).intersection(left_out))
 
     def gather(self) -> None:
-        """Wait for workers, and leave out those that do not answer in time.
+        """Wait for workers. Leave out workers that do not answer in time.
 
         A training run begins with all workers. Workers that were left out before are asked, but not waited for.
 
@@ -76,13 +76,13 @@ class Roster:
         self.config = self._all._replace(left_out=frozenset(silent))
 
     def has_connected(self, num_devices: int) -> None:
-        """After the chief connects, record which workers are left out; if none are, record `num_devices` too."""
+        """Record which workers are left out. If no worker is left out, record `num_devices` too."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
 
     def is_worker_back(self) -> bool:
-        """Ask the workers that are left out; return whether one answers again."""
+        """Return whether a worker that was left out answers again."""
         left_out = self.config.left_out
         others = frozenset(self._all.tasks('worker')) - left_out
         return len(answers.silent_tasks(self._all._replace(left_out=others))) < len(left_out)
@@ -105,7 +105,7 @@ class ElasticHosts:
         self._newest: str | None = None
 
     def connect(self, params: Any, kind: str | None = None) -> Any:
-        """Connect the chief with the workers, and return params with numbers instead of 'auto'; see `pipeline_hosts`.
+        """Connect the chief with the workers. Return params with numbers instead of 'auto'; see `pipeline_hosts`.
 
         Raises:
             TrainingError: the log directory cannot be written to.
@@ -128,7 +128,7 @@ class ElasticHosts:
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
     def train(self, params: Any, started: float, run: Callable) -> int:
-        """Train over the available workers, and start again when they change, until training ends.
+        """Train to the end, and return the exit code. When the available workers change, start again.
 
         Args:
             started: `time.monotonic()` at the start of the program.
@@ -151,7 +151,7 @@ class ElasticHosts:
         return code
 
     def _code_of(self, run, params, started):
-        """Call `run`, and keep no reference to its objects; return None if a change of workers has ended `run`."""
+        """Return the exit code of `run`; None if workers have changed. Retain no reference to objects of `run`."""
         try:
             return run(*self._placed(params), self._roster, started)
         except errors.WorkerIsBackError:

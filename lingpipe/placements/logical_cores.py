@@ -1,4 +1,4 @@
-"""Replicas of K cores of a TPU system, one core per stage: their variables, sums and training step."""
+"""Replicas of a pipeline on TPU cores, with one core per stage."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -36,11 +36,11 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Evaluate the same batch on every replica; divide the sums over replicas by the number of replicas."""
+        """Evaluate the same batch on every replica. Divide the sums over replicas by the number of replicas."""
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Build a program for every replica, like `TpuReplicas.run`; the last core is the default device."""
+        """Build a program for every replica; see `TpuReplicas.run`. The default device is the last core."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
                 return function(*arguments)
@@ -48,14 +48,14 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return super().run(on_cores, arguments)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """If `device` is a core, sum tensors there over all replicas; otherwise return them unchanged."""
+        """Sum tensors over all replicas if `device` is a core; else return them unchanged."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the number of the running replica; 0 on devices that are not its cores."""
+        """Return the running replica's number; 0 if `device` is not a core."""
         if not device_kinds.is_logical_core(device):
             return 0
         with tf.device(device):
@@ -63,7 +63,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
 
     @contextlib.contextmanager
     def creating_on(self, device: str) -> Iterator[Any]:
-        """Create variables on a core of every replica, with the name of the core as attribute `logical_core`.
+        """Create variables on a core of every replica. Their attribute `logical_core` is the core's name.
 
         Each replica changes its own copy. The copies stay equal, because gradients are sums over all replicas.
         """
@@ -85,7 +85,7 @@ def device_name(index: int) -> str:
 
 
 class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
-    """A `ReplicaTrainProgram` in which each core computes its stage, with the variables on that core."""
+    """A `ReplicaTrainProgram` in which each core computes and stores one stage."""
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: LogicalCores) -> None:
         self._reads = device_placement.DeviceFunctions(_read)
@@ -107,7 +107,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return contextlib.nullcontext()
 
     def _if_finite(self, is_finite, update):
-        """Update, and restore the old values if the step is not finite; the host then stops."""
+        """Update, then restore the old values if the step is not finite. The host stops training in that case."""
         changing = self._changing_variables()
         before = self._reads(changing)
         update()
@@ -118,7 +118,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         device_placement.of(self.optimizer).apply_values(gradients, self._trainable, learning_rate, iterations)
 
     def _changing_variables(self):
-        """Everything that a step changes on the cores: weights, moving statistics, slots and averages."""
+        """Return all variables that a step changes on the cores: weights, moving statistics, slots and averages."""
         averages = self.average.averages.values() if self.average else ()
         slots = [variable for variable in self.optimizer.variables if hasattr(variable.value, 'logical_core')]
         return [*self.named_variables.values(), *slots, *averages]

@@ -1,4 +1,4 @@
-"""Workers that train one model together: each runs a pipeline on its share of a batch (`--cluster=multi_worker`)."""
+"""Workers that each train a pipeline on a share of the batch (`--cluster=multi_worker`)."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ ENDED = 'ended by an error of its own: worker:'  # in the errors that other work
 
 
 class Workers(collectives.Group, experiment.Placement):
-    """All processes of the job 'worker', each of which builds and runs the same step on its own rows.
+    """All workers. Each worker builds and runs the same step on its own rows.
 
     ::
 
@@ -40,7 +40,7 @@ class Workers(collectives.Group, experiment.Placement):
     constructor returns when all workers have connected.
 
     Attributes:
-        devices: list of the names of this worker's devices, one for each partition of each replica, once chosen.
+        devices: names of this worker's devices, one per partition and replica; empty until they are chosen.
     """
 
     def __init__(self, config: Any, dog: watchdog.Watchdog | None = None) -> None:
@@ -59,7 +59,7 @@ class Workers(collectives.Group, experiment.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Wait for all workers and return the program; raise ValueError if a worker has another model or loss."""
+        """Return the program, after all workers are ready. Raise ValueError if their models or losses differ."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
@@ -70,7 +70,7 @@ class Workers(collectives.Group, experiment.Placement):
         return WorkerTrainProgram(task, train_params, self)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum tensors over all workers, which must all make the same calls."""
+        """Sum tensors over all workers. All workers must make the same calls."""
         flat = tf.nest.flatten(tensors)
         if self.count == 1 or not flat:
             return tensors
@@ -100,7 +100,7 @@ class Workers(collectives.Group, experiment.Placement):
         return self.of_chief(device, after)
 
     def copy_from_chief(self, variables: list) -> None:
-        """Set `variables` to the chief's values, sent from CPU to CPU; all workers must give the same list."""
+        """Set `variables` to the chief's values. All workers must give the same list."""
         @tf.function(autograph=False)
         def copy():
             for variable in variables:
@@ -112,7 +112,7 @@ class Workers(collectives.Group, experiment.Placement):
         copy()
 
     def check_same(self, text: Any, difference: str) -> None:
-        """Raise ValueError if `text` is not the same on all workers; the message names a worker whose text differs.
+        """Raise ValueError if `text` differs between workers. The message names a worker whose text differs.
 
         Args:
             difference: what the message says about this worker, such as 'was started with other params'.
@@ -128,12 +128,12 @@ class Workers(collectives.Group, experiment.Placement):
                 'machines that are alike.')
 
     def end_all(self) -> None:
-        """Make the sums of all other workers fail with `ENDED`, because this worker ends by an error of its own."""
+        """Make the sums of all other workers fail with `ENDED`. Call it after an error of this worker."""
         with contextlib.suppress(tf.errors.OpError):  # they have ended already
             eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 
     def leave(self) -> None:
-        """Return when all workers have finished, so that no process ends while another waits for it."""
+        """Wait until all workers have finished. No process may end while another waits for it."""
         with waits.Wait(f'the end of training on all {self.count} workers', 0):
             self._wait_for_all()
             with contextlib.suppress(tf.errors.OpError):  # a worker has already left
@@ -143,14 +143,14 @@ class Workers(collectives.Group, experiment.Placement):
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def _sum_vector(self, device, vector):
-        """Sum a vector; an ordering token keeps the sums on a device in one order, which NCCL requires."""
+        """Sum a vector. NCCL requires one order of the sums on a device, so each device has an ordering token."""
         hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
         return tf.raw_ops.CollectiveReduceV2(
             input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Return the key of a device's group, numbered by first use, because device names differ between workers."""
+        """Return the key of a device's group. Keys are in order of first use: device names differ between workers."""
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):
@@ -161,7 +161,7 @@ class Workers(collectives.Group, experiment.Placement):
 
 
 class WorkerTrainProgram(train_program.TrainProgram):
-    """A `TrainProgram` on one of several `Workers`: all run the same steps, each on its rows, and stop together.
+    """A `TrainProgram` on one of several `Workers`, which run the same steps and stop together.
 
     ::
 
@@ -182,7 +182,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return iter(batches(row_order.Share(self._workers.index, self._workers.count)))
 
     def state_restored(self) -> None:
-        """Copy the chief's state to every worker, so that only the chief needs the checkpoint."""
+        """Copy the chief's state to every worker. Only the chief reads the checkpoint."""
         averages = self.average.averages.values() if self.average else ()
         changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step,
                     self.input_position]
@@ -200,7 +200,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return super().run(iterator, num_steps)
 
     def position(self) -> int | None:
-        """Return a number that changes with each step; None while this worker waits for a batch or for the chief."""
+        """Return a number that changes with each step; None during a wait for a batch or the chief."""
         return None if self._awaits_chief else super().position()
 
     def _step(self, batch):
@@ -213,7 +213,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Make the loss wait for all sums of a step, so that no worker waits for another if the loss is not finite."""
+        """Make the loss wait for all sums of a step. Else a loss that is not finite could leave workers waiting."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device(_HOST), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             return out._replace(loss=tf.identity(out.loss)), metrics
@@ -223,13 +223,13 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
 
 def _operations(graph):
-    """Return the types of all operations of a graph and its functions; the same code always gives the same types."""
+    """Return the operation types of a graph and its functions. The same code always gives the same types."""
     nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
     return ' '.join(sorted(node.op for node in nodes))
 
 
 def _packs(tensors):
-    """Return lists of positions of tensors to sum together; each list has one type and a limited total size."""
+    """Group tensors to sum together; return lists of positions. A group has one type and a limited size."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)
@@ -248,7 +248,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers, because adding 0 to these keeps all bits, even of the float -0.0."""
+    """Return a tensor as integers. Adding 0 to integers keeps all bits, even of the float -0.0."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

@@ -1,4 +1,4 @@
-"""Training with all workers of a cluster: what the chief and the others do, and what their errors mean."""
+"""Training by the chief and the other workers of a cluster (`--cluster=multi_worker`)."""
 
 import contextlib
 import re
@@ -19,9 +19,9 @@ _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.Ab
 
 
 class Follower:
-    """Trains like the chief's `Trainer`, but leaves checkpoints, curves and evaluation to the chief.
+    """Trains on a worker that is not the chief.
 
-    It starts with the state that the chief has read, so it does not need the log directory.
+    The chief handles checkpoints, curves and evaluation, and sends its state. A `Follower` needs no log directory.
     """
 
     def __init__(self, params: Any, workers: multi_worker.Workers) -> None:
@@ -34,7 +34,7 @@ class Follower:
         self._step = 0
 
     def run(self) -> int:
-        """Train up to `train.max_steps`, or until a signal asks any worker to stop; return the exit code."""
+        """Train to `train.max_steps`, or until a signal stops any worker. Return the exit code."""
         with waits.for_files('weights to reach all devices', self._params.train.checkpoint_timeout_seconds):
             self._program.state_restored()
         self._step = int(self._program.global_step)
@@ -48,7 +48,7 @@ class Follower:
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
-        """Print the bad records of this worker at the end; the chief sees only its own rows."""
+        """Print this worker's bad records at the end. The chief sees only its own rows."""
         try:
             yield
         finally:
@@ -72,7 +72,7 @@ class Follower:
 
 
 def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind: Any = None, dog: Any = None) -> Any:
-    """Join the other workers; return params with numbers instead of 'auto', and the `Workers`.
+    """Join the other workers. Return params with numbers instead of 'auto', and the `Workers`.
 
     See `pipeline_hosts.set_up_here` for `kind`.
     """
@@ -92,7 +92,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def _meet(config: cluster_config.ClusterConfig) -> None:
-    """Wait until all workers listen; a wait in TensorFlow would block all Python threads and ignore signals."""
+    """Wait until all workers listen. A wait in TensorFlow would block all Python threads and ignore signals."""
     missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 
@@ -105,7 +105,7 @@ def _meet(config: cluster_config.ClusterConfig) -> None:
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker.Workers, started: Any = None) -> int:
-    """Train up to the last step, or until a signal asks any of the workers to stop; return the exit code.
+    """Train to the last step, or until a signal stops any worker. Return the exit code.
 
     Only the chief reads and writes the log directory, by a `trainer.Trainer`.
 
@@ -126,7 +126,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """If no restart can fix an error here, end other workers with code 1 too: launchers take the largest code."""
+    """After an error that no restart can fix, end other workers with code 1 too: launchers take the largest code."""
     try:
         yield
     except Exception as error:
@@ -137,7 +137,7 @@ def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Turn errors due to another worker's end into `LostWorkerError`, or `TrainingError` if that worker failed."""
+    """Raise LostWorkerError if the `with` block loses another worker. If that worker failed, raise TrainingError."""
     try:
         yield
     except _OF_OTHERS as error:

@@ -44,12 +44,12 @@ class RemoteCalls:
                              daemon=True).start()
 
     def call(self, arguments: tuple) -> None:
-        """Start a call with tensors; if an earlier call has failed, raise its error instead."""
+        """Start a call with tensors. If an earlier call has failed, raise its error instead."""
         self._values.put(self._coordinator.schedule(self._function, args=arguments))
         self.num_under_way += 1
 
     def next_answer(self, seconds: float) -> Any:
-        """Return what a call returned, as a nest of NumPy arrays, or raise its error; None if no call ends in time."""
+        """Return a call's result, a nest of NumPy arrays, or raise its error. Return None if no call ends in time."""
         try:
             answer, error = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -100,9 +100,9 @@ class ParameterServers(experiment.Placement):
         self._num_bytes = dict.fromkeys(self.names, 0)
 
     def choose_devices(self, body_params: Any, kind: Any = None) -> None:
-        """Choose `devices`, the devices of the stages on every worker and, for evaluation, on the chief.
+        """Choose `devices` for the stages on every worker, and for evaluation on the chief.
 
-        By default they are GPUs, if the chief and all workers have some.
+        GPUs are the default if the chief and all workers have some. Else `kind='GPU'` raises ValueError.
         """
         p = body_params
         num_gpus = self._num_of_each('GPU')
@@ -113,7 +113,7 @@ class ParameterServers(experiment.Placement):
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
     def _num_of_each(self, kind):
-        """Return the least number of devices of a kind in the chief or any one worker."""
+        """Return how many devices of a kind the chief and every worker have at least."""
         tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
         found = [(spec.job, spec.task) for spec in (
             tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]
@@ -140,12 +140,12 @@ class ParameterServers(experiment.Placement):
         return answers.silent_tasks(self._config)
 
     def calls(self, function: Any) -> RemoteCalls:
-        """Return the `RemoteCalls` of a concrete function, with up to two concurrent calls for each worker."""
+        """Return the `RemoteCalls` of a concrete function. Two calls per worker may run at once."""
         return RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
 
 def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind: Any = None) -> Any:
-    """Connect the chief with all workers and servers; return params without 'auto', and the `ParameterServers`.
+    """Connect the chief with all workers and servers. Return params without 'auto', and the `ParameterServers`.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
@@ -167,7 +167,7 @@ def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterServers, started: Any = None,
           dog: watchdog.Watchdog | None = None) -> int:
-    """Train by a `trainer.Trainer` up to the last step, or until a signal asks to stop; return the exit code.
+    """Train to the last step, or until a signal asks to stop. Return the exit code.
 
     Raises:
         LostWorkerError: a server was lost, or all workers were.
@@ -187,7 +187,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
 
 def _answer(values, results):
-    """In a thread, wait for calls and retain none of them, so functions can be freed while the servers still run."""
+    """Wait for calls, in a thread. Retain no call, so functions can be freed while the servers still run."""
     while True:
         value = values.get()
         try:
@@ -198,7 +198,7 @@ def _answer(values, results):
 
 
 def _fetch(value):
-    """Return the result of a call, which the coordinator repeats if a worker is lost before the result has arrived."""
+    """Return the result of a call. The coordinator repeats the call if a worker is lost before its result arrives."""
     while True:
         try:
             return value.fetch()

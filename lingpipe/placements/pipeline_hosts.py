@@ -1,4 +1,4 @@
-"""One pipeline with stages on this machine or on a cluster, set up by the command or by `lingpipe.connect`."""
+"""Setup of the devices of one pipeline, on this machine or on a cluster."""
 
 import atexit
 import copy
@@ -26,7 +26,7 @@ _AGAIN = 'Start the script again on all machines: with keras.callbacks.BackupAnd
 
 
 def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
-    """Set up devices before TensorFlow does anything else; return their number, and whether they are virtual CPUs.
+    """Set up devices before TensorFlow does anything else. Return their number, and whether they are virtual CPUs.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
@@ -42,7 +42,7 @@ def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
 
 
 def place_here(params: Any, kind: Any = None) -> tuple[Any, experiment.Placement]:
-    """Return an experiment's params with numbers instead of 'auto', and its `Placement` here; see `set_up_here`."""
+    """Return params with numbers instead of 'auto', and their `Placement` here; see `set_up_here`."""
     return _placed(params, *set_up_here(params.task.body, kind), kind)
 
 
@@ -56,9 +56,9 @@ def _placed(params, num_devices, on_cpu, kind):
 
 
 def connect_hosts(config: cluster_config.ClusterConfig) -> None:
-    """Make the devices of all workers available to this program, the chief; its stages then use only those devices.
+    """Make the devices of all workers available to this program, the chief. Stages then use only these devices.
 
-    Workers are clients of each other, and of the chief, from which they fetch the input::
+    Workers are clients of each other. They are also clients of the chief, to fetch the input::
 
         chief     builds the step, reads the input, writes checkpoints and curves
           │
@@ -113,7 +113,7 @@ def _cluster_of(config):
 
 
 def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, experiment.Placement]:
-    """Connect the chief with all workers; return params with numbers instead of 'auto', and the `Placement` on workers.
+    """Connect the chief with all workers. Return params with numbers instead of 'auto', and their `Placement`.
 
     See `set_up_here` for `kind`, and `connect_hosts` for errors.
     """
@@ -126,7 +126,7 @@ def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, experiment.P
 
 def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False, task: str | None = None,
             devices_per_worker: int = 1, worker_timeout_seconds: float = 600.) -> list[str]:
-    """Let this script use the devices of all machines of a cluster; call it before anything else.
+    """Let this script use the devices of all machines of a cluster. Call it before anything else.
 
     Every process runs the same script. The chief continues from here, and pipelines that name no devices use the
     workers' devices. A worker serves until the chief's script ends, so only the chief returns from here::
@@ -167,7 +167,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
 
 
 def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Callable[[], Any]:
-    """End this process after a worker has not answered for some seconds; return a function that ends the watch."""
+    """End this process if a worker is silent for `seconds`; 0: never. Return a function that ends the watch."""
     if not seconds:
         return lambda: None
     silent: list[str] = []
@@ -198,7 +198,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """When this script ends, tell workers to end with code 0, with 1 after an error, or with 75 to be restarted."""
+    """Tell workers to end when this script ends. Their code is 0, 1 after an error, or 75 for a restart."""
     codes = [0]
     excepthook = sys.excepthook
 

@@ -1,4 +1,4 @@
-"""Training steps with weights on parameter servers: what both kinds of updates share, and asynchronous updates."""
+"""Training steps with weights on parameter servers, in general and with asynchronous updates."""
 
 import time
 from typing import Any
@@ -38,7 +38,7 @@ class ServerProgram(train_program.TrainProgram):
         self._calls = servers.calls(self._traced(batch_spec))
 
     def _traced(self, batch_spec):
-        """Return the concrete function that workers run on the tensors of a batch or of a share of it."""
+        """Return the concrete function that workers run on a batch or on a share."""
         raise NotImplementedError
 
     @property
@@ -64,11 +64,11 @@ class ServerProgram(train_program.TrainProgram):
         return self._result(rows)
 
     def _run_step(self, iterator):
-        """Run a step on the workers; return what `_row` returned on a worker or on the chief."""
+        """Run a step on the workers. Return its numbers, an array made by `_row`."""
         raise NotImplementedError
 
     def _apply(self, gradients, step):
-        """Build the optimizer's arithmetic on each server, where no concurrent addition to a weight is lost."""
+        """Build the optimizer's arithmetic on each server. No concurrent addition to a weight is lost there."""
         device_placement.of(self.optimizer).apply_values(
             gradients, self._trainable, self._learning_rate(step), step)
 
@@ -85,7 +85,7 @@ class ServerProgram(train_program.TrainProgram):
         return answer
 
     def _row(self, norm, metrics):
-        """Return the numbers of a step as one tensor, because each tensor crosses the network by itself."""
+        """Return the numbers of a step as one tensor, which needs only one transfer."""
         self._metric_names = list(metrics)
         return tf.stack(list(train_program.numbers_of(norm, metrics).values()))
 
@@ -97,8 +97,7 @@ class ServerProgram(train_program.TrainProgram):
 
 
 class AsynchronousProgram(ServerProgram):
-    """A `ServerProgram` in which no worker waits for another (Dean et al. 2012, "Large scale distributed deep
-    networks", section 4.1).
+    """A `ServerProgram` in which no worker waits for another.
 
     ::
 
@@ -106,30 +105,30 @@ class AsynchronousProgram(ServerProgram):
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
     The staleness of a gradient is the number of updates that other workers applied between the reading of the weights
-    and the update with this gradient.
+    and the update with this gradient. The method is described by Dean et al. 2012, "Large scale distributed deep
+    networks", section 4.1.
 
-    What servers add to weights is never lost. Slots that the optimizer recomputes (momentum), moving statistics of
-    batch norm and moving averages of weights have the value of the last writer. So one of two simultaneous writes is
-    lost.
+    No addition to weights is lost. Slots that the optimizer recomputes (momentum), moving statistics of batch norm and
+    moving averages of weights have the value of the last writer. So one of two simultaneous writes is lost.
 
-    If a worker is lost in the middle of a step, another worker repeats the step with the same batch, so each batch is
-    used at least once. What the lost worker had already applied stays, so a batch may be applied twice; a checkpoint
-    counts it as one step. Batches go out in the order that one machine would use. Between two checkpoints it is not
-    known which batches are done, so a run resumes at the batch with the step's number.
+    If a worker is lost in the middle of a step, another worker repeats the step with the same batch. So each batch is
+    used at least once. Updates that the lost worker had already applied stay, so a batch may be applied twice. A
+    checkpoint counts such a batch as one step. Batches are sent in the order that one machine would use. Between two
+    checkpoints it is not known which batches are done, so a run resumes at the batch with the checkpoint's step number.
     """
 
     def state_restored(self) -> None:
         self._done = int(self.global_step)
 
     def before_save(self) -> None:
-        """Wait for all current steps, so that weights match the step number, which then counts each batch once."""
+        """Wait for all current steps, so that weights match the step number."""
         while self._calls.num_under_way:
             self._next_row()
         self.global_step.assign(self._done)  # a call that was repeated has counted twice
         super().before_save()
 
     def _run_step(self, iterator):
-        """Start calls, but not more than there are steps left, and wait for one call."""
+        """Start as many calls as `limit` and `max_steps` allow. Return the row of the next call that ends."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))
@@ -145,7 +144,7 @@ class AsynchronousProgram(ServerProgram):
         return tf.function(self._call, autograph=False).get_concrete_function(*tf.nest.flatten(batch_spec))
 
     def _call(self, *arguments):
-        """Build the step of a worker; return a row of the gradient norm and the metrics."""
+        """Build the step of a worker. Return a row of the gradient norm and the metrics."""
         batch = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):

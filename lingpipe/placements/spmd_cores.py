@@ -1,4 +1,4 @@
-"""Replicas of K TPU cores each; all cores run one program, which reads, writes and trains their slices of tensors."""
+"""Replicas of K TPU cores each, on which all cores run the same program."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _HOST = 'CPU:0'
 
 
 class SpmdCores(tpu_replicas.TpuReplicas):
-    """Replicas that each run a pipeline as one program for all cores of the replica; XLA partitions the program.
+    """Replicas that each run a pipeline as one program. XLA partitions the program over the replica's cores.
 
     ::
 
@@ -53,7 +53,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Outside programs, join all cores' variables in a handle that `read` and `assign` use inside programs.
+        """Join all cores' variables in a handle for `read` and `assign`. Call it outside programs.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
@@ -85,12 +85,12 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum a nest of tensors over all replicas, inside a program; each core sums its slices."""
+        """Sum a nest of tensors over all replicas, inside a program. Each core sums its slices."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
 class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
-    """A `ReplicaTrainProgram` around an `SpmdStep`: the task is built on the host, and its weights are on the cores.
+    """A `ReplicaTrainProgram` that runs an `SpmdStep`. The task is built on the host; weights train on the cores.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
@@ -109,7 +109,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         self._step_of_host = 0
 
     def _make_optimizer(self):
-        """Return the optimizer with the host's slots and step count; its arithmetic is a function in `SpmdStep`."""
+        """Return the optimizer, with slots and step count on the host. `SpmdStep` has its arithmetic."""
         body = self._task.body
         with tf.device(_HOST):
             optimizer = training_optimizer.make_optimizer(self._params)
@@ -120,12 +120,12 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return optimizer
 
     def _averaged_variables(self):
-        """Return all variables: the state of the step has a place for the average of each."""
+        """Return all variables, because `SpmdStep` averages every variable."""
         return self.named_variables
 
     @property
     def partitions(self) -> list[balancing.Partition]:
-        """List of `Partition`; the first and last also list layers outside the stages, which run on all cores."""
+        """List of `Partition`. The first and last also list layers outside the stages, which run on all cores."""
         return [part._replace(device=f'TPU core {index} ({self._cores.count} replicas)')
                 for index, part in enumerate(self._task.body.partitions)]
 
@@ -153,7 +153,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
 
 
 def validate(body_params: hyperparams.Params) -> None:
-    """Raise ValueError if params ask for what one program for all cores does not support."""
+    """Raise ValueError if the schedule is impossible in one program for all cores."""
     p = body_params
     if p.schedule != ('gpipe' if p.num_virtual_stages == 1 else 'circular'):
         raise ValueError(

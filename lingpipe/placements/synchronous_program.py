@@ -1,4 +1,4 @@
-"""Synchronous updates: all workers compute on their shares of a batch, and the servers apply the mean once."""
+"""Synchronous updates: servers apply the mean gradient of all shares of a batch."""
 
 import functools
 from typing import Any
@@ -58,7 +58,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *tf.nest.flatten(share_spec))
 
     def _share(self, share, *arguments):
-        """Build the work on a share; return one tensor with the share's number, its loss, and its metric sums."""
+        """Build the work on a share. Return a vector of the share's number, loss and metric sums."""
         rows = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         out, _ = self._value_and_grad(rows, self.global_step.read_value())
         reached = [
@@ -81,13 +81,13 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.raw_ops.ResourceScatterUpdate(resource=slots.handle, indices=share, updates=tf.cast(value, slots.dtype))
 
     def _shares_of(self, variable):
-        """Return what the shares wrote for a variable, as a tensor `[shares, ...]` on the server of the variable."""
+        """Return all shares' values for a variable, `[shares, ...]`, on the variable's server."""
         slots = self._slots[id(variable)]
         with tf.device(slots.device):
             return slots.read_value()
 
     def _apply_shares(self, rows):
-        """Build the update from all shares; `rows` is `[shares, 1 + sums]`, the loss first."""
+        """Build the update from all shares. `rows` is `[shares, 1 + sums]`, the loss first."""
         of_shares = self._sums_in(rows[:, 1:])
         sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
         weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
@@ -100,21 +100,21 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Split the tensor `rows` `[shares, sums]` into the metrics' sums, each with one row per share."""
+        """Split `rows` `[shares, sums]` into the nest of sums, each `[shares, ...]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return each trained variable's gradient or None, and half the sum of squares of each gradient."""
+        """Return each trained variable's gradient or None, and half the squared norm of each gradient."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, value after the whole batch); shares count equally, as row counts are equal."""
+        """Return pairs (variable, value after the whole batch). Shares have equally many rows, and count equally."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(
@@ -128,7 +128,7 @@ class SynchronousProgram(server_program.ServerProgram):
 
 
 def _slots_beside(variable, count):
-    """Return a buffer on a variable's server, in which each share puts a gradient or new value of the variable."""
+    """Return a buffer `[count, ...]` on a variable's server, for a gradient or new value per share."""
     with variable_placement.creating_on(variable_placement.device_of(variable)):
         return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 
@@ -154,7 +154,7 @@ def _refuse_added_losses(body):
 
 
 def _of_whole_batch(means, variances, momentum):
-    """Return the batch's moving mean and variance `[channels]` from its shares' values `[shares, channels]`."""
+    """Combine moving means and variances `[shares, channels]` into values `[channels]` of the whole batch."""
     factor = max(1.0 - momentum, 1e-12)  # a statistic's weight in its average; averages / factor differ like statistics
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
         tf.stack([means / factor, variances / factor, tf.ones_like(means)]),

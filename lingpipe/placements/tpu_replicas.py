@@ -1,4 +1,4 @@
-"""Replicas of K TPU cores each: their cores, their rows of a batch, and the step, which is one program for all."""
+"""Replicas of K TPU cores each, and their training step."""
 
 import itertools
 import math
@@ -19,16 +19,16 @@ _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size
 
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
-    """Assign cores to as many replicas as fit, each a box with a core for each stage; see `computation_shape`."""
+    """Assign cores to as many replicas as fit. Each replica is a box of cores; see `computation_shape`."""
     mesh = [int(size) for size in topology.mesh_shape]
     return tf.tpu.experimental.DeviceAssignment.build(
         topology, computation_shape=computation_shape(mesh, num_stages), num_replicas=math.prod(mesh) // num_stages)
 
 
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
-    """Return the sizes of the box of `num_stages` cores with the shortest paths between stages.
+    """Return the sizes of a box of `num_stages` cores, with short paths between stages.
 
-    Cores of the same chip are preferred, then the box with the shortest sides::
+    A box with more cores per chip is preferred, then the box with the shortest sides::
 
         4 stages in a 4x4x1 torus of chips with 2 cores     2 chips side by side: [2, 1, 1, 2]
 
@@ -50,7 +50,7 @@ def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
 
 
 class TpuReplicas(experiment.Placement, collectives.Group):
-    """A `tf.distribute.TPUStrategy` of as many replicas as fit, each a box of K cores of an initialised system."""
+    """As many replicas as fit on an initialised TPU system, each a box of K cores."""
 
     _is_spmd = False  # whether all cores of a replica run the same program; else each runs its part of a program
 
@@ -73,11 +73,11 @@ class TpuReplicas(experiment.Placement, collectives.Group):
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def distribute(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return an iterator, as `TrainProgram.iterate` does; each replica gets its own rows, of a static shape."""
+        """Return an iterator for `TrainProgram.iterate`. Each replica gets its own rows, of a static shape."""
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum over groups of consecutive replicas; in an SPMD program, each core sums its slice of the tensor."""
+        """Sum over groups of consecutive replicas. In an SPMD program, each core sums its slice of the tensor."""
         groups = np.arange(self.count, dtype=np.int32).reshape(-1, group_size)
         return tf.raw_ops.CrossReplicaSum(input=tensor, group_assignment=groups)
 
@@ -88,7 +88,7 @@ class TpuReplicas(experiment.Placement, collectives.Group):
 
 def rows_of_host(batches: Callable[[row_order.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Return the dataset of a host for `TpuReplicas.distribute`; the host reads only the rows of its replicas."""
+    """Return a host's dataset for `TpuReplicas.distribute`. The host reads only the rows of its replicas."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
     dataset = batches(row_order.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts
@@ -143,9 +143,9 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         return numbers
 
     def _numbers(self):
-        """Return the tuple of host numbers that `_step_of_replica` takes after the batch; here only the step."""
+        """Return the host's numbers for `_step_of_replica`. Here this is only the step."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Build the step of a replica on its rows; return a dictionary of numbers, as `_step` does."""
+        """Build the step of a replica on its rows. Return a dictionary of numbers, as `_step` does."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The TPU system that a program runs on, and the placement of a pipeline's partitions on its cores."""
+"""The TPU system of a program, and the placement of partitions on cores."""
 
 import math
 from typing import Any, NamedTuple
@@ -60,7 +60,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system; return params, with 'auto' replaced by values for this system, and their `Placement`."""
+    """Start a TPU system. Return params with values for this system instead of 'auto', and their `Placement`."""
     params = with_defaults(params)
     validate_route(params, mode)
     system = start_tpu_system(name, address)
@@ -85,7 +85,7 @@ def _what_to_check(name, error):
 
 
 def place(body_params: hyperparams.Params, system: TpuSystem) -> experiment.Placement:
-    """Return the `Placement` for `tpu_route`, with a core for every partition; refuse a system with too few cores."""
+    """Return the `Placement` for `tpu_route`. Raise ValueError if the system has too few cores."""
     if body_params.tpu_route == LOGICAL_CORES:
         return logical_cores.LogicalCores(system.resolver, system.topology, body_params.num_partitions)
     if body_params.tpu_route == SPMD:
@@ -99,7 +99,7 @@ def place(body_params: hyperparams.Params, system: TpuSystem) -> experiment.Plac
 
 
 def validate(body_params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError, before a system is started, if a mode of the command line cannot run on a TPU."""
+    """Raise ValueError if `mode` cannot run on a TPU with these params. Call it before a system is started."""
     p = body_params
     if p.tpu_route in (LOGICAL_CORES, SPMD) and mode != 'train':
         raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
@@ -116,7 +116,7 @@ def validate(body_params: hyperparams.Params, mode: str) -> None:
 
 
 def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.InstantiableParams:
-    """Return an experiment's params, with mixed_bfloat16 if they name no precision; refuse mixed_float16."""
+    """Return params, with mixed_bfloat16 if they name no precision. Raise ValueError for mixed_float16."""
     policy = params.task.body.dtype_policy or params.task.dtype_policy
     if policy == 'mixed_float16':
         raise ValueError("dtype_policy='mixed_float16' is not for TPUs. Set it to 'mixed_bfloat16' or 'float32'.")
@@ -128,7 +128,7 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError, before TPUs start, if a mode cannot use `tpu_route`; no check if other fields are 'auto'."""
+    """Raise ValueError if `mode` cannot use `tpu_route`. If other fields are 'auto', nothing is checked yet."""
     p = params.task.body
     if resolution.is_open(p) or mode == 'eval':
         return
@@ -139,12 +139,13 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Return params; in training, choose a route instead of 'auto', and print the choice and the reason.
+    """Return params. In training, choose a route instead of 'auto', and print the choice and the reason.
 
-    The route is 'spmd' if it can train the model, K >= 2, the number of identical layers is a multiple of the number of
-    stages, the batch size is a multiple of M times the number of replicas, and at most half of a core's work is outside
-    the stages. With 'spmd', `partition_by` is set to the end indices of the stages. The route is 'logical_cores' if
-    every core has a replica, or if replicas that fill the system share statistics. Else it is 'stage_programs'.
+    The first choice is 'spmd', if it can train the model. It needs K >= 2, a number of identical layers that is a
+    multiple of the number of stages, a batch size that is a multiple of M times the number of replicas, and at most
+    half of a core's work outside the stages. It sets `partition_by` to the end indices of the stages. The next choice
+    is 'logical_cores', if every core has a replica, or replicas that fill the system share statistics. The last choice
+    is 'stage_programs'.
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
@@ -166,7 +167,7 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
 
 
 def choice(params: hyperparams.Params, mesh: list[int]) -> tuple:
-    """Return params with the route of training instead of 'auto', and a sentence with the reason; see `resolved`."""
+    """Return params with a route instead of 'auto', and a sentence with the reason; see `resolved`."""
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
     except ValueError as error:
@@ -202,7 +203,7 @@ def _room(params, mesh):
 
 
 def _with_all_replicas(params, mesh):
-    """Return params with num_replicas=1: a program is built for one replica, and as many replicas as fit run it."""
+    """Return params with num_replicas=1. A program is built for one replica, and as many as fit run it."""
     p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(
@@ -224,7 +225,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, is_choosing=False):
-    """Build what would run, without allocating anything; if the route is 'auto', refuse what would be inefficient."""
+    """Return the SPMD pipeline, without weights. Raise ValueError if it cannot run or, for 'auto', is inefficient."""
     spmd_cores.validate(params.task.body)
     specs, pipe = experiment.input_spec(params), _built(params)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)
@@ -247,7 +248,7 @@ def _groups(params):
 
 
 def _check_groups(params, num_replicas, route, mode='train'):
-    """Raise ValueError if replicas share statistics of layers, but run separate programs or form unequal groups."""
+    """Raise ValueError if replicas that share statistics run separate programs, or form unequal groups."""
     for group_size, name in _groups(params).items() if num_replicas > 1 else ():
         if route == _STAGE_PROGRAMS:
             remedy = ("Take as many replicas as the system has room for, with tpu_route='auto' or 'logical_cores'"
@@ -260,7 +261,7 @@ def _check_groups(params, num_replicas, route, mode='train'):
 
 
 def _refuse_repeated_work(pipe, pipeline):
-    """Refuse too much work outside the stages: all cores repeat it, except in layers whose weights are cut."""
+    """Raise ValueError if too much work is outside the stages. All cores repeat it, unless weights are sharded."""
     if pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
 

@@ -28,7 +28,7 @@ _LEAST_WITHOUT_UNIT = 2**20  # bytes; a smaller number lacks its unit, such as 1
 
 def cost_model(layer_times: list, memories: list, recompute: str, accelerator: Any,
                num_slots: float) -> layer_profile.StageCostModel:
-    """Return the `StageCostModel` of layers, in seconds, from their times and sizes for one micro-batch.
+    """Return the `StageCostModel` of layers, in seconds. Times and sizes are for one micro-batch.
 
     `accelerator` is an `Accelerator` or an `Achieved`: its bandwidths determine transfers and updates.
     """
@@ -72,7 +72,7 @@ def _partition(analyses, memories, num_live, recompute, num_slots, total):
 
 
 def _boundary(first, num_live, recompute):
-    """Return `PartitionPlan.boundary`: bytes of the inputs that recomputation needs or the backward pass reads."""
+    """Return `PartitionPlan.boundary`: the bytes of inputs that a partition retains."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
@@ -80,7 +80,7 @@ def _boundary(first, num_live, recompute):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Everything that is the same for all plans that are compared."""
+    """What all plans with the same number of replicas have in common."""
 
     stack: Any  # `LayerStack`
     accelerator: Any  # `Accelerator` of every device
@@ -91,7 +91,7 @@ class Setting:
     num_replicas: int = 1  # pipelines side by side; all other fields describe one of them, with its share of a batch
 
     def times(self, micro_batch_size: int) -> list:
-        """Return the list of `LayerTime` for micro-batches of a size: measured times if known, else lower bounds."""
+        """Return each layer's `LayerTime` for a micro-batch size: a measured time, or else a lower bound."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
 
@@ -119,7 +119,7 @@ class Plan:
         return self.bytes_of('total')
 
     def bytes_of(self, kind: str) -> list[int]:
-        """Return each device's bytes of a kind, which is one of `KINDS` or 'total'."""
+        """Return each device's bytes of a kind: one of `KINDS`, or 'total'."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
             sums[self.schedule.device_of(stage)] += getattr(part, kind)
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether every device has room for its stages; True if there is no limit."""
+        """Whether every device has room for its stages. True without a memory limit."""
         limit = self.setting.memory_limit
         return limit is None or max(self.device_bytes) <= limit
 
@@ -138,7 +138,7 @@ class Plan:
 
     @functools.cached_property
     def about_time(self) -> float | None:
-        """Seconds of a training step at the speeds that the accelerator reached; None if these are not known."""
+        """Estimated seconds of a step, at speeds that the accelerator reached. None if no speeds are known."""
         accelerator, achieved = self.setting.accelerator, self.setting.accelerator.achieved
         if achieved is None:
             return None
@@ -150,7 +150,7 @@ class Plan:
 
     @property
     def summing_time(self) -> float:
-        """Lower bound on the seconds for summing the gradients of all replicas and sending the new weights.
+        """Lower bound on the seconds to sum the replicas' gradients and send the new weights.
 
         With R replicas, summing moves (R - 1) / R of a device's bytes, and so does sending (Thakur et al. 2005, section
         4.4: the lower bound of a reduction).
@@ -178,9 +178,9 @@ class Plan:
 
 
 def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:
-    """Cut a model for a schedule, and compute the memory of each device and the time of a step.
+    """Make the plan of a model for a schedule.
 
-    Take the best cut that fits; if none fits, the best cut without a memory limit.
+    Take the best cut that fits. If none fits, take the best cut without a memory limit.
     """
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories = setting.stack.memories(size)
@@ -197,14 +197,14 @@ def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str
 
 
 class _Work(NamedTuple):
-    """The costs of layers for one micro-batch: the list of `LayerMemory`, and the `StageCostModel`."""
+    """The costs of layers for one micro-batch."""
 
-    memories: list
+    memories: list  # `LayerMemory` of each layer
     costs: layer_profile.StageCostModel
     recompute: str
 
     def memory_model(self, setting, schedule):
-        """Return the `MemoryModel` of the layers for a schedule, whose order determines what is in flight."""
+        """Return the `MemoryModel` of the layers for a schedule."""
         live = layer_memory.live_micro_batches(schedule)
         return memory_model.MemoryModel(self.memories, live, self.recompute, setting.num_slots)
 
@@ -245,7 +245,7 @@ def to_bytes(field: str, size: int | str) -> int:
 
 
 def to_text(num_bytes: float) -> str:
-    """Return a number of bytes in its largest fitting unit from KiB to TiB, such as '1.50 GiB'."""
+    """Return a number of bytes in the largest fitting unit, such as '1.50 GiB'. Units are KiB to TiB."""
     unit = _unit(num_bytes)
     return f'{num_bytes / _SHOWN_UNITS[unit]:,.2f} {unit}'
 
@@ -255,7 +255,7 @@ def _unit(num_bytes):
 
 
 def figure(plan: Plan, title: str) -> Any:
-    """Draw the memory of each device by kind, and the limit, as a figure of `drawing`."""
+    """Draw each device's memory by kind, and the memory limit, as a figure."""
     from lingpipe import drawing  # here, because matplotlib takes a while to import
     limit = plan.setting.memory_limit
     unit = _unit(max([*plan.device_bytes, limit or 0]))

@@ -1,4 +1,4 @@
-"""Convert params to the `Setting` of their plans, and a plan back to params that have a value for every 'auto'."""
+"""Convert params to the `Setting` of their plans, and a plan to params without 'auto'."""
 
 import copy
 import dataclasses
@@ -19,7 +19,7 @@ from lingpipe.stages import micro_batches
 
 
 class LayerStack:
-    """The layers of a model with their sizes; nothing is allocated. Equal layers are analysed once.
+    """The layers of a model with their sizes. Nothing is allocated, and equal layers are analysed once.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
@@ -40,13 +40,13 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Return the stack for another batch size; the two stacks share what is computed for micro-batches."""
+        """Return the stack for another batch size. The two stacks share results for micro-batches."""
         other = copy.copy(self)
         other.batch_size = batch_size
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return the list of `LayerMemory` for micro-batches of a size, assuming a loss as large as the last outputs.
+        """Return the list of `LayerMemory` for a micro-batch size. The loss is assumed as large as the last outputs.
 
         Layers are traced only for the smallest and the largest size. Sizes between them are interpolated linearly.
         """
@@ -55,12 +55,12 @@ class LayerStack:
         return self._memories[micro_batch_size]
 
     def least_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator, dtype: str) -> list:
-        """Return the list of `LayerTime`: lower bounds on an accelerator's times for a micro-batch of a size.
+        """Return a lower bound on the `LayerTime` of each layer, for a micro-batch size.
 
-        An operation takes as long as its arithmetic or as moving its data, whichever is longer (the roofline model,
-        Williams et al., CACM 52(4), 2009). Here a layer is one operation that reads its weights and inputs and writes
-        what it keeps. A backward pass takes as long as two forward passes, and a recomputation as long as one. A layer
-        has neither if it has no trained weight and no earlier layer has one.
+        An operation takes as long as its arithmetic or as moving its data, whichever is longer (roofline model,
+        Williams et al., CACM 52(4), 2009). Here a layer is one operation, which reads its variables and inputs, and
+        writes its internal tensors and outputs. A backward pass takes as long as two forward passes, a recomputation as
+        long as one. A layer has neither pass if no weight of this layer or of an earlier layer is trained.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
@@ -73,14 +73,14 @@ class LayerStack:
 
     def achieved_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator,
                        achieved: accelerators.Achieved) -> list:
-        """Return the list of `LayerTime` for micro-batches of a size, at the speeds that an accelerator reached."""
+        """Return each layer's `LayerTime` for a micro-batch size, at speeds that the accelerator reached."""
         if micro_batch_size not in self._kernels:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
         return [accelerators.layer_time(kernels, accelerator, achieved)
                 for kernels in self._kernels[micro_batch_size]]
 
     def micro_batch_specs(self, micro_batch_size: int) -> Any:
-        """Return the nest of `tf.TensorSpec` of the input of a micro-batch."""
+        """Return a micro-batch's nest of input specs."""
         return micro_batches.specs_of(self._input_specs, micro_batch_size)
 
     def _find_memories(self, micro_batch_size):
@@ -122,13 +122,12 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
         accelerator: kind of every device; None: a processor core.
         memory_limit: bytes of a device; None: the limit of `p`, else the accelerator's memory, if any.
-        profile_device: name of the device on which layers are measured if `p.partition_by` is 'time' or 'auto'; None:
-            nothing is measured.
+        profile_device: device to measure layers on, if `p.partition_by` is 'time' or 'auto'. None: measure nothing.
         num_devices: number of devices that num_replicas='auto' may use.
         source: `LayerSource` of the layers; None: the layers that `p` describes.
 
     Raises:
-        ValueError: plans do not support a field of `p`.
+        ValueError: plans do not support a field of `p`, or a size of `input_specs` is unknown.
     """
     if p.recompute == 'selective':
         raise ValueError(
@@ -152,7 +151,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Return the `Setting` of one of several replicas, given the `Setting` of a single replica with the whole batch."""
+    """Return the `Setting` of one of several replicas. `setting` is for one replica with the whole batch."""
     share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
     return dataclasses.replace(
         setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,
@@ -160,7 +159,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
 
 
 def validate(p: hyperparams.Params, source: Any = None) -> None:
-    """Raise ValueError for params that `GPipeLayer` refuses, but accept 'auto'; for `source`, see `make_setting`."""
+    """Raise ValueError for params that `GPipeLayer` refuses, but accept 'auto'. See `make_setting` for `source`."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

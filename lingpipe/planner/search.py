@@ -1,6 +1,6 @@
 """What 'auto' chooses: of all plans that fit, the one whose simulated step is fastest.
 
-Plans are made in the order of a lower bound on their step time; the bound counts the work, but no waiting::
+Plans are made in the order of a lower bound on their step time. The bound counts the work, but no waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
     step   1.9   1.3   1.2   1.6                     <- a search for the two best plans stops: 1.4 is more than 1.3
@@ -45,7 +45,7 @@ def numbers_of_micro_batches(p: hyperparams.Params, batch_size: int) -> list[int
 
 
 def _numbers_of_partitions(p, num_layers, most):
-    """Return the numbers of partitions to choose among; `most` is the largest number that the devices allow."""
+    """Return the numbers of partitions to choose among. The devices allow at most `most` partitions."""
     num_virtual_stages = 1 if p.num_virtual_stages == AUTO else p.num_virtual_stages
     if num_virtual_stages > num_layers:
         raise ValueError(f'num_virtual_stages={num_virtual_stages} is more than the {num_layers} layers: each stage '
@@ -57,10 +57,10 @@ def _numbers_of_partitions(p, num_layers, most):
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Return the numbers of replicas to choose among; with 'auto', the divisors of `num_devices` (1 if it is None).
+    """Return the numbers of replicas to choose among. 'auto' tries the divisors of `num_devices`; None counts as 1.
 
     Raises:
-        ValueError: there are fewer devices than replicas.
+        ValueError: there are fewer devices than replicas, with num_partitions='auto'.
     """
     if p.num_replicas == AUTO:
         return _divisors(num_devices or 1)
@@ -71,7 +71,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
 
 
 def an_order(p: hyperparams.Params) -> dict[str, Any]:
-    """Return values of `schedule` and `num_virtual_stages` that fit together, for checks of the other fields."""
+    """Return valid values for an 'auto' `schedule` or `num_virtual_stages`, for checks of other fields."""
     if p.num_virtual_stages == AUTO:
         number = schedules.NUM_VIRTUAL_STAGES.get(str(p.schedule), 1)
         return {'schedule': 'gpipe', 'num_virtual_stages': number or 2}
@@ -79,10 +79,10 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 
 
 def best(candidates: list[plans.Plan]) -> plans.Plan:
-    """Return the fastest plan that fits; if none fits, the one that needs the least memory.
+    """Return the fastest plan that fits. If none fits, return the plan that needs the least memory.
 
     Plans count as equally fast if their steps take at most a hundredth longer than the fastest step. Of these plans,
-    the one with the fewest devices is best; if several have as few, the one with the least memory.
+    the best has the fewest devices. If several have equally few, the least memory decides.
     """
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
@@ -93,7 +93,7 @@ def best(candidates: list[plans.Plan]) -> plans.Plan:
 
 
 def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
-    """Return the fastest plan for the fewest devices on which the model fits; None if `most_partitions` is too few."""
+    """Return the fastest plan for the fewest devices on which the model fits. None if `most_partitions` is too few."""
     p = p.Copy().Set(num_partitions=AUTO)
     for num_partitions in _numbers_of_partitions(p, len(setting.stack), most_partitions):
         found = _ranked(_combinations(setting, p, [num_partitions]), p)
@@ -104,14 +104,14 @@ def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partition
 
 def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
                num_devices: int | None = None) -> list[plans.Plan]:
-    """Return the best of the plans that the params allow, best first.
+    """Return the best plans that the params allow, best first.
 
     Args:
         settings: one for each number of replicas to choose among.
-        num_devices: number of devices; None: no limit, and 'auto' takes the fewest on which the model fits.
+        num_devices: number of devices. None: no limit, and 'auto' takes the fewest devices on which the model fits.
 
     Returns:
-        At most `NUM_SHOWN` plans. If none fits, the first is the one that needs the least memory.
+        At most `NUM_SHOWN` plans. If none fits, the first needs the least memory.
 
     Raises:
         ValueError: a field of `p` is wrong, or no plan is possible.
@@ -170,7 +170,7 @@ def _combinations(setting, p, numbers_of_partitions):
 
 
 def _plan(combination, p):
-    """Return the `Plan`, or None if 'auto' made a combination of settings that is not possible."""
+    """Return a combination's `Plan`, or None if 'auto' combined settings that do not go together."""
     _, setting, order, sizes, recompute = combination
     try:
         schedule = schedules.make_schedule(order, *sizes)
@@ -188,7 +188,7 @@ def _is_open(p):
 
 
 def _orders(p, num_partitions):
-    """Yield pairs of a schedule and a number of stages on each device; for one partition, 'auto' tries only '1f1b'."""
+    """Yield pairs (schedule, stages per device). For one partition, 'auto' tries only '1f1b'."""
     names = [p.schedule]
     if p.schedule == AUTO:
         names = ['1f1b'] if num_partitions == 1 else sorted(schedules.SCHEDULES)
@@ -201,7 +201,7 @@ def _orders(p, num_partitions):
 
 
 def _has_cut_for(schedule, p, num_layers):
-    """Return whether the layers can be cut for a schedule; a given cut fits only one number of stages."""
+    """Return whether the layers can be cut for a schedule. A given cut fits only one number of stages."""
     if AUTO not in (p.num_partitions, p.schedule, p.num_virtual_stages):
         return True
     try:

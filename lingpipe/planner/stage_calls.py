@@ -1,4 +1,4 @@
-"""The calls that the executor builds for a pipeline's step, traced without allocating or running anything."""
+"""The calls of stages in a pipeline's step, traced without allocating or running anything."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class Call(NamedTuple):
 
 
 class StepCalls(NamedTuple):
-    """All calls of a step, in an order that keeps the order of each device."""
+    """All calls of a step. Calls on the same device are in the schedule's order."""
 
     schedule: schedule_type.Schedule
     calls: list[Call]
@@ -35,7 +35,7 @@ class StepCalls(NamedTuple):
 
 
 def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) -> gpipe_layer.GPipeLayer:
-    """Build a pipeline for XLA to compile, with weights that are described but not allocated.
+    """Build a pipeline for XLA to compile, without allocating its weights.
 
     Args:
         p: `GPipeLayer.Params()`, with numbers and end indices instead of 'auto'.
@@ -50,7 +50,7 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
 
 
 def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Callable:
-    """Return the training step, up to the gradient sums, as a function of tensors `(inputs, targets, values)`.
+    """Return a training step: `(inputs, targets, values) -> (gradient sums, metrics)`.
 
     Args:
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks define it.
@@ -76,7 +76,7 @@ def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Return a step's calls for specs `[batch, ...]` of inputs and targets; for `loss`, see `step_function`."""
+    """Return a step's calls for specs `[batch, ...]` of inputs and targets. See `step_function` for `loss`."""
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)
 

@@ -76,7 +76,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Choose a new order for a named schedule from the costs of its stages, which may be in any unit of time.
+    """Reorder a named schedule for the costs of its stages. Costs may be in any unit of time.
 
     Returns:
         The new order if its simulated step is shorter, else `schedule` itself. Most orders do not depend on costs.

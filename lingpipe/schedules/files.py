@@ -1,4 +1,4 @@
-"""A user's own schedule, from lists or a CSV file, checked before anything is built.
+"""A user's own schedule, from lists or a CSV file.
 
 There is one row per device and one action per cell, in the order in which the device runs them. Empty cells are
 ignored. A cell names a stage, a kind and a micro-batch. A cell without a stage is for the stage with the row's number.
@@ -39,7 +39,7 @@ _OVERLAP = re.compile(r'\(([^()]*)\)OVERLAP_F_B')
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
-    """Read a schedule from a CSV file, as `Schedule.to_csv` or torch.distributed.pipelining writes it.
+    """Read a schedule from a CSV file of `Schedule.to_csv` or torch.distributed.pipelining.
 
     Raises:
         ValueError: the file cannot be read, or its order is impossible.
@@ -90,7 +90,7 @@ def _action(text: str, name: str, device: int) -> list[Action]:
 
 
 def _checked_sizes(devices: tuple[tuple[Action, ...], ...], name: str) -> tuple[int, int]:
-    """Return the numbers of stages and micro-batches; check that actions occur once and stages have one device."""
+    """Check a user's own schedule, and return the numbers of stages and micro-batches."""
     counts = collections.Counter(action for row in devices for action in row)
     homes: dict[int, set[int]] = collections.defaultdict(set)
     for device, row in enumerate(devices):

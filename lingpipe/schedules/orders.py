@@ -1,4 +1,4 @@
-"""Named schedules (K devices, M micro-batches, in some V stages a device); waiting times here ignore transfers."""
+"""Named schedules of K devices, M micro-batches and V stages per device. Waiting times ignore transfers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action
 
 @named('gpipe')
 def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
-    """All forward passes, then all backward passes in reverse order (GPipe, arXiv 1811.06965, Figure 2c).
+    """Run all forward passes, then all backward passes in reverse order (GPipe).
 
-    Every device keeps the activations of all M micro-batches. Three devices, four micro-batches; B takes twice as long
-    as F::
+    GPipe, arXiv 1811.06965, Figure 2c. Every device keeps the activations of all M micro-batches. Three devices, four
+    micro-batches; B takes twice as long as F::
 
         device 0  F0F1F2F3............B3--B2--B1--B0--
         device 1  ..F0F1F2F3......B3--B2--B1--B0--....
@@ -26,10 +26,10 @@ def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
 
 @named('1f1b')
 def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedule:
-    """1F1B: backward passes as early as possible, in turn with forward passes (Megatron, arXiv 2104.04473, Figure 4).
+    """Run backward passes as early as possible, in turn with forward passes (1F1B).
 
-    Without transfers, devices wait as long as with GPipe. Device i, counted from 0, keeps the activations of at most
-    min(K - i, M) micro-batches::
+    Megatron, arXiv 2104.04473, Figure 4. Without transfers, devices wait as long as with GPipe. Device i, counted from
+    0, keeps the activations of at most min(K - i, M) micro-batches::
 
         device 0  F0F1F2........B0--F3B1--..B2--..B3--
         device 1  ..F0F1....B0--F2B1--F3B2--..B3--....
@@ -42,11 +42,11 @@ def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedu
 
 @named('interleaved_1f1b', num_virtual_stages=None)
 def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
-    """1F1B with V smaller stages on each device, in a loop: stage s on device s % K (Megatron, section 2.2).
+    """Run 1F1B with V smaller stages on each device: stage s is on device s % K.
 
-    A device waits 1 / V of the time that it waits in 1F1B. Boundary tensors cross V times as often, and device i keeps
-    the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) passes, each of one micro-batch through one stage. Two
-    devices with two stages each, four micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+    Megatron, arXiv 2104.04473, section 2.2. A device waits 1 / V as long as in 1F1B, but boundary tensors cross V times
+    as often. Device i keeps the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) passes, each of a micro-batch
+    through a stage. Two devices, two stages each, four micro-batches; '2F0' is the F of micro-batch 0 in stage 2::
 
         device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
         device 1  ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
@@ -73,12 +73,12 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
 
 @named('circular', num_virtual_stages=None)
 def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
-    """GPipe in V rounds over the devices, with V smaller stages on each: stage s on device s % K (Praxis, MaxText).
+    """Run GPipe with V smaller stages on each device: stage s is on device s % K.
 
-    All micro-batches go through the first stage of each device, then through the second. If M >= K, devices with equal
-    stages wait (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe. Devices keep the
-    activations of all M micro-batches. In this order all cores of a TPU work in lockstep, so one program can run them.
-    Two devices with two stages each, three micro-batches; '2F0' is the forward pass of micro-batch 0 through stage 2::
+    Praxis and MaxText do so. All micro-batches go through the first stage of each device, then the second. If M >= K,
+    devices with equal stages wait (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with GPipe. All
+    devices keep the activations of all M micro-batches. In this order all cores of a TPU work in lockstep, so one
+    program runs them. Two devices, two stages each, three micro-batches; '2F0' is the F of micro-batch 0 in stage 2::
 
         device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----
         device 1  ....1F0-1F1-1F2-3F0-3F1-3F2-3B2-----3B1-----3B0-----1B2-----1B1-----1B0-----........
@@ -96,7 +96,7 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 
 @named('zb_h1')
 def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
-    """1F1B with the backward pass split: B, which other devices wait for, runs first; W fills the bubble (ZB-H1).
+    """Run 1F1B with split backward passes, whose Ws fill the bubble (ZB-H1).
 
     Zero Bubble, arXiv 2401.10241, section 2.1. On device i, counted from 0, each W follows its B by i micro-batches. If
     F, B and W take T_F, T_B and T_W, and M >= K, devices with equal stages wait (K - 1)(T_F + T_B - min(T_F, T_B,
@@ -134,7 +134,7 @@ def _in_turn(forward: Sequence[Action], backward: Sequence[Action], num_warm_up:
 
 
 def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int, chunks: Any) -> tuple[Action, ...]:
-    """Return actions in which K micro-batches go through each stage of the device in turn, then the next K do."""
+    """Return actions in rounds. In each round, K micro-batches go through one stage of the device after another."""
     return tuple(Action(kind, chunk * num_devices + device, micro_batch)
                  for first in range(0, num_micro_batches, num_devices)
                  for chunk in chunks
@@ -142,7 +142,7 @@ def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int,
 
 
 def _with_delayed_weight_gradients(actions: Sequence[Action], delay: int) -> tuple[Action, ...]:
-    """Put the W of each micro-batch after the B that is `delay` micro-batches later, and the last Ws at the end."""
+    """Insert each W `delay` micro-batches after its B, and append the last Ws at the end."""
     weight_gradients = iter([action._replace(kind=WEIGHT) for action in actions if action.kind == BACKWARD])
     order = []
     for action in actions:

@@ -51,29 +51,29 @@ class Schedule:
 
     @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the number of stages on each device; if a user's own order has unequal numbers, the largest."""
+        """V, the largest number of stages on a device. Only a user's own order has unequal numbers."""
         return max(collections.Counter(self.stage_devices).values())
 
     @property
     def stage_devices(self) -> tuple[int, ...]:
-        """For each stage the index of its device, as `device_of` returns it."""
+        """For each stage, the index of its device."""
         return tuple(map(self.device_of, range(self.num_stages)))
 
     @property
     def splits_backward(self) -> bool:
-        """Whether any backward pass is split into B and W; `is_split` tells whether one action is."""
+        """Whether any backward pass is split into B and W."""
         return bool(self._weights)
 
     def is_split(self, action: Action) -> bool:
-        """Return whether an action is half of a split backward pass: a B for which there is a W, or the W itself."""
+        """Return whether an action is a W, or a B for which there is a W."""
         return action.kind in (BACKWARD, WEIGHT) and action._replace(kind=WEIGHT) in self._weights
 
     def device_of(self, stage: int) -> int:
-        """Return the index of the device that runs a stage; it is `stage % K` in most schedules."""
+        """Return the index of the device that runs a stage."""
         return self._devices[stage]
 
     def execution_order(self) -> list[Action]:
-        """Return one global order of all actions that keeps each device's order and every data dependency.
+        """Return all actions in one order that keeps each device's order and all dependencies.
 
         Raises:
             ValueError: the devices would wait for each other forever.
@@ -105,7 +105,7 @@ class Schedule:
         return list(order)
 
     def dependencies(self, action: Action) -> list[Action]:
-        """Return the actions whose results an action reads, first the actions of its own stage."""
+        """Return the actions whose results an action reads."""
         kind, stage, micro_batch = action
         if kind == FORWARD:
             return [Action(FORWARD, stage - 1, micro_batch)] if stage > 0 else []
@@ -119,7 +119,7 @@ class Schedule:
         return frozenset(action for action in self._actions() if action.kind == BACKWARD)
 
     def backwards_after_own_forward(self) -> frozenset[Action]:
-        """Return the backward actions that run right after their own forward action on the same device.
+        """Return the Bs that run right after their own F on the device.
 
         They need no recomputation, because the activations still exist (torchgpipe calls this 'except_last').
         """
@@ -130,14 +130,14 @@ class Schedule:
             if later.kind == BACKWARD and earlier == later._replace(kind=FORWARD))
 
     def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple[float, ...]:
-        """Return for each device the peak memory that follows from the order of its actions.
+        """Return the peak memory of each device, from the order of its actions.
 
         Activations are kept from F to the end of B. What a split B leaves for its W is kept to the end of the W.
         All stages are taken as equally large.
 
         Args:
             activations: size of one micro-batch's activations in all stages of a device (M_B in Zero Bubble, arXiv
-                2401.10241, section 2.3); each of the V stages has 1 / V of this size. If devices have unequal numbers
+                2401.10241, section 2.3). Each of the V stages has 1 / V of this size. If devices have unequal numbers
                 of stages, V is their mean.
             weight_gradient_inputs: size of what a micro-batch's Bs leave for its Ws on a device (M_W in Zero Bubble).
         """
@@ -153,7 +153,7 @@ class Schedule:
                      for actions in self.device_actions)
 
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:
-        """Return the schedule of a smaller batch: this one without the actions of the missing micro-batches.
+        """Return the schedule of a smaller batch, without the actions of missing micro-batches.
 
         The shorter order also finishes, and needs no more memory, because no micro-batch depends on another.
 
@@ -168,14 +168,14 @@ class Schedule:
             lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
 
     def forward_only(self) -> Self:
-        """Return the schedule of inference: this one without its backward actions."""
+        """Return the schedule without its backward actions, for inference."""
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
     def forward_then_backward(self) -> Self:
-        """Return this schedule with all forward actions first, then the backward actions in reverse, as GPipe does.
+        """Return this schedule with all Fs first, then all Bs in reverse, like GPipe.
 
-        It is the order for a loss that is computed outside the pipeline, from the outputs of all micro-batches. No
-        backward pass is split.
+        A loss outside the pipeline needs this order, because it reads the outputs of all micro-batches. No backward
+        pass is split.
         """
         forward = self.forward_only()
         return dataclasses.replace(forward, name='gpipe', device_actions=tuple(
@@ -184,11 +184,11 @@ class Schedule:
 
     def simulate(
             self, costs: simulation.StageCosts | Sequence[simulation.StageCosts] | None = None) -> timeline.StepTimes:
-        """Return the `StepTimes` of one step, as `simulation.simulate` describes it."""
+        """Return the `StepTimes` of one step; see `simulation.simulate`."""
         return simulation.simulate(self, costs)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write, or overwrite, a table that `from_csv` reads: one row per device, one action per cell."""
+        """Write a CSV file that `from_csv` reads. An existing file is overwritten."""
         with open(path, 'w', encoding='utf-8', newline='') as file:
             csv.writer(file, lineterminator='\n').writerows(self.device_actions)
 

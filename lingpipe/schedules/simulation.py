@@ -1,4 +1,4 @@
-"""How long a step takes and where devices wait, from the costs of stages or from measured durations."""
+"""Simulation of a step, from the costs of stages or from measured durations."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ from lingpipe.schedules.timeline import BACKWARD, FORWARD, RECOMPUTE, WEIGHT, Ac
 
 @dataclasses.dataclass(frozen=True)
 class StageCosts:
-    """The costs of a stage, for a micro-batch or for a step; all in one unit of time, such as milliseconds."""
+    """Times of a stage for a micro-batch, all in one unit, such as milliseconds. `update` is for a step."""
 
     forward: float = 1.0
     backward: float = 1.0  # of the gradients of inputs
@@ -32,10 +32,10 @@ class StageCosts:
 
 
 def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None) -> StepTimes:
-    """Simulate a schedule: each action starts as soon as its device is free and its data have arrived.
+    """Simulate a step. Each action starts as soon as its device is free and its data have arrived.
 
-    Recomputation is a separate action before its B. It waits for its turn on the device, as in `executor.Execution`,
-    but not for gradients, so it fills time in which the device would wait::
+    Recomputation is a separate action before its B. As in `executor.Execution`, it waits for its turn on the device,
+    but not for gradients. So it fills time in which the device would wait::
 
         device 0  F0F1......B1--R0B0--      B1 follows its own F1, whose activations still exist
         device 1  ..F0F1B1--R0B0--....
@@ -65,11 +65,10 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
 
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
-    """Start each action of a schedule as soon as its device is free and its data have arrived.
+    """Start each action as soon as its device is free and its data have arrived.
 
-    A B or W that takes no time is skipped, because there is no call for it. The device continues with the next action,
-    without waiting for the data of the skipped one. An example is the B of the first stage if the backward pass is
-    split. The `Span`s are in the order of their starts; the first starts at 0.
+    A B or W that takes no time has no call, so the device does not wait for its data. An example is the B of the first
+    stage if the backward pass is split. The `Span`s are in the order of their starts; the first starts at 0.
 
     Args:
         durations: time of each action; a missing action takes no time; recomputations are actions of kind `RECOMPUTE`.
@@ -117,7 +116,7 @@ def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:
 
 def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
-    """Simulate a schedule in which an action starts as soon as the actions that it waits for have ended.
+    """Simulate a step of all replicas from measured durations, as `run` does.
 
     Replicas wait for each other only before the updates, which begin at the same time on all devices.
 

@@ -1,4 +1,4 @@
-"""Simulated or measured actions of a schedule: when each starts and ends on its device, also as a drawing."""
+"""Times of a schedule's actions, simulated or measured, also as a drawing."""
 
 import dataclasses
 from collections.abc import Collection
@@ -13,7 +13,7 @@ _MOST_COLUMNS = 160
 
 
 class Action(NamedTuple):
-    """One piece of work of a device; '1B2' is the B of micro-batch 2 in stage 1."""
+    """One piece of work of a device. '1B2' is the B of micro-batch 2 in stage 1."""
 
     # `FORWARD`, `BACKWARD` (gradients of inputs and weights, or only of inputs if the schedule also has the `WEIGHT` of
     # the same stage and micro-batch) or `WEIGHT` (gradients of weights)
@@ -36,9 +36,9 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StepTimes:
-    """The simulated or measured times of one step; devices are numbered one replica after the other.
+    """The simulated or measured times of one step.
 
-    Measured times are in seconds, and simulated ones in the unit of the costs.
+    Measured times are in seconds, simulated times in the unit of the costs. Devices are numbered replica by replica.
 
     ::
 
@@ -102,24 +102,25 @@ class StepTimes:
         return found
 
     def busy(self, kinds: Collection[str]) -> float:
-        """Return the seconds that a device works on actions of some kinds, averaged over all devices."""
+        """Return the mean seconds that a device works on actions of some kinds."""
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
         return total / self.num_devices
 
     @property
     def idle(self) -> float:
-        """Seconds that a device waits before the last action of all devices has ended, averaged over all devices."""
+        """Mean seconds that a device waits before the last action of all devices has ended."""
         return max(self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE)), 0.0)
 
     @property
     def bubble_fraction(self) -> float:
-        """Waiting time of a device divided by the time until all actions have ended, averaged over all devices."""
+        """Mean waiting time of a device, divided by the time until all actions have ended."""
         return self.idle / (self.actions_end - self.start) if self.idle else 0.0
 
     def draw(self, num_columns: int | None = None) -> str:
-        """Draw one row per device: an action's name where it begins, '-' to its end, '.' where the device is idle.
+        """Draw one row per device, with the name of each action where the action begins.
 
-        Stages are named if a device has several. A name without room is cut to the action's kind. 'U' is the update.
+        '-' fills the row to the action's end, and '.' shows that the device is idle. 'U' is the update. Stages are
+        named if a device has several. A name without room is cut to the action's kind.
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, at most 160.

@@ -1,4 +1,4 @@
-"""V-shaped schedules: each device has one stage on the way down and one on the way up again.
+"""V-shaped schedules, in which stages go down the devices and up again.
 
 Device s of K has stages s and 2 K - 1 - s. So the loss is on device 0, which starts first and can begin the backward
 pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
@@ -7,8 +7,8 @@ pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
     device 1   stage 1   stage 4
     device 2   stage 2   stage 3
 
-Every micro-batch takes the same path as the previous one, six time slots later, because on each device it takes two
-slots for each of F, B and W. So the path of one micro-batch (the building block) gives the order of all actions (arXiv
+On each device, a micro-batch takes two time slots for each of F, B and W. So the next micro-batch can take the same
+path six slots later. The path of one micro-batch, called the building block, gives the order of all actions (arXiv
 2405.15362, section 3). A block has four legs and three turns. A leg goes through all devices, and a turn leads from one
 leg to the next. A leg is given by its slots from device to device, and a turn by its slots from leg to leg::
 
@@ -49,11 +49,11 @@ class _Shape(NamedTuple):
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep all devices busy, and retain the activations of K micro-batches, as many as 1F1B (ZB-V).
+    """Keep all devices busy, with the activations of K micro-batches, as in 1F1B (ZB-V).
 
     Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and there are 2 K micro-batches or more,
-    devices wait only until the first F reaches the last device: (K - 1) / 2 times as long as the Fs of both stages
-    take. Two devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
+    devices wait only until the first F reaches the last device. This takes (K - 1) / 2 times as long as the Fs of both
+    stages. Two devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
 
         device 0  0F0-0F1-....3F0-3B0-0F2-3W0-3F1-3B1-0B0-3W1-0F3-0W0-3F2-3B2-0B1-3W2-3F3-3B3-0B2-0W1-0B3-3W3-0W2-0W3-
         device 1  ....1F0-2F0-1F1-2F1-2B0-1B0-2W0-1F2-1W0-2F2-2B1-1B1-2W1-1F3-1W1-2F3-2B2-1B2-2B3-1B3-2W2-1W2-2W3-1W3-
@@ -95,7 +95,7 @@ _NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Any:
-    """Return the block with the shortest step (among equals, the one that keeps least), and its limit `most_kept`."""
+    """Return the block with the least `_Badness`, and its limit `most_kept`."""
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
         filling = _Filling(*block, num_micro_batches, costs)
@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield blocks (for each leg the slots of all devices) that do not collide if repeated every six slots."""
+    """Yield blocks that do not collide if repeated every six slots. Each leg has the slots of all devices."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -130,7 +130,7 @@ def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
 
 
 class _Filling:
-    """Runs the Fs and Bs of a block, and puts Ws where a device would wait or has reached `most_kept`.
+    """Runs the Fs and Bs of a block. Ws run where a device would wait or has reached `most_kept`.
 
     Args:
         starts: for each leg of the block, the slots of all devices.
@@ -163,7 +163,7 @@ class _Filling:
         return _Badness(exceeds, round(seconds, _NUM_DIGITS), self._peak_kept)
 
     def run(self, shape: _Shape, best: _Badness = _NOT_POSSIBLE) -> _Badness:
-        """Order all actions, and return the order's `_Badness`; end early if it cannot be better than `best`."""
+        """Order all actions and return the `_Badness`. Stop with `_NOT_POSSIBLE` if `best` cannot be beaten."""
         positions = [0] * len(self._passes)
         while any(position < len(passes) for position, passes in zip(positions, self._passes)):
             before = list(positions)
@@ -179,7 +179,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run an F or B, after Ws that fill the wait or make room; return False if data or room is missing."""
+        """Run an F or B, after Ws that fit or make room. Return False if data or room is missing."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False
@@ -193,7 +193,7 @@ class _Filling:
         return True
 
     def _arrival(self, kind: str, stage: int, micro_batch: int) -> Any:
-        """Return the time at which the data of an F or B arrive; `inf` if an action that it needs has not run."""
+        """Return when the data of an F or B arrive; `inf` if a needed action has not run."""
         ends = self._ends[kind]
         if kind == FORWARD:
             return ends[stage - 1][micro_batch] + self._transfers[stage - 1] if stage else 0.0
@@ -205,7 +205,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first: maybe a later B, if the oldest takes no time and gets data late."""
+        """Return the B whose W can begin first: maybe a later B, if the oldest B takes no time and gets data late."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 

@@ -1,8 +1,8 @@
-"""Pipeline of identical stages as one program that every core runs: a shift register of micro-batches.
+"""Pipeline of identical stages, as one program that every core runs.
 
-The program is a loop of V M + K - 1 ticks, for K cores, M micro-batches and V stages on each core. In each tick every
-core computes, and its output moves to the next core (GSPMD, arXiv 2105.04663, section 3.3). The last core's output
-moves to the first core if stages remain, and waits there until all micro-batches have entered::
+The program is a shift register. It loops over V M + K - 1 ticks, for K cores, M micro-batches and V stages per core.
+In each tick every core runs a stage and sends the output to the next core (GSPMD, arXiv 2105.04663, section 3.3). If
+stages remain, the last core's output goes to core 0, and waits there until all micro-batches have entered::
 
     tick        0     1     2     3     4     5     6     7          K=3, M=3, V=2; in round 0 core k has stage k,
     core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1 (m0', m1', ...), stage K + k
@@ -10,8 +10,8 @@ moves to the first core if stages remain, and waits there until all micro-batche
     core 2      .     .     m0    m1    m2    m0'   m1'   m2'
 
 Cores without a micro-batch (the dots) compute values that nothing reads: the bubble. The backward pass runs the
-loop in reverse and recomputes each tick from its inputs. Layers before and after the identical ones, such as embedding
-and softmax, run on all cores, one micro-batch after the other, with large weights sharded over the cores.
+loop in reverse, and recomputes each tick from the tick's inputs. Layers outside the stages, such as embedding and
+softmax, run on all cores, one micro-batch after the other. Their large weights are sharded over the cores.
 """
 
 import functools
@@ -31,7 +31,7 @@ _LEAST_SIZE_TO_CUT = 2**14
 
 
 class SpmdPipeline:
-    """The forward pass of a stack and its loss, to be differentiated inside a function that XLA compiles.
+    """The forward pass and loss of a stack of layers. Use it only inside a function that XLA compiles.
 
     Args:
         run: (start, end) of the equal layers, from `stage_map.longest_run`. The last n of these layers form the stages,
@@ -78,20 +78,20 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return, for each variable of a stage, K lists: one per core, with the V variables of the core's stages."""
+        """Return K lists of V matching variables, for each variable of a stage. List k belongs to core k."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
-        """Put a value `[K, V, ...]` of the stages, or its gradient, on their cores."""
+        """Shard a value or gradient `[K, V, ...]` of the stages over the cores."""
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
-        """Shard the value of a variable outside the stages, or its gradient, over the cores if it is large."""
+        """Shard a value or gradient of a variable outside the stages along its `outer_dimension`, if any."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
     def outer_dimension(self, shape: Any) -> int | None:
-        """Return the dimension along which an outer variable is sharded: the longest that K divides, or None."""
+        """Return the longest dimension that K divides, to shard. None for small sizes, or if K is 1 or divides none."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_cores == 0 else 0 for size in shape]
         if self.num_cores == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
@@ -100,12 +100,12 @@ class SpmdPipeline:
 
     def metrics(self, loss: Callable, values: SpmdValues, x: Any, targets: Any,
                 seed_and_step: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """Run a batch through the pipeline, as in training; return {name: (sum, weight)} over the batch.
+        """Run a batch through the pipeline, as in training. Return {name: (sum, weight)} over the batch.
 
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
-            x: nest of tensors `[batch, ...]`, of static shapes; M divides the batch size.
-            seed_and_step: int64 tensor `[2]`; a `GPipeLayer` given an equal tensor draws the same random numbers.
+            x: nest of tensors `[batch, ...]` of static shapes. M must divide the batch size.
+            seed_and_step: int64 tensor `[2]`. Given an equal tensor, a `GPipeLayer` draws the same random numbers.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]
@@ -126,12 +126,12 @@ class SpmdPipeline:
         return tf.reshape(tensor, [count, rows // count, *tensor.shape[1:]])
 
     def _seeds(self, seed_and_step):
-        """Seeds of every generator of the stack for every micro-batch, int32 `[M, generators, 2]`."""
+        """Return the seeds of all generators for all micro-batches, int32 `[M, generators, 2]`."""
         return tf.map_fn(lambda micro_batch: random_seeds.draw_seeds(seed_and_step, micro_batch, self._num_seeds),
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
-        """Run layers outside the stages, and the loss if given; return a nest `[M, ...]`."""
+        """Run layers outside the stages, and the loss if given. Return a nest `[M, ...]`."""
         if not part.layers and loss is None:
             return inputs
         variables, structure = part.variables().map(lambda variable: outer[id(variable)]), []
@@ -147,7 +147,7 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(structure[0], results)
 
     def _shift_register(self, values, entering, seeds, step):
-        """Run the identical stages; return a nest like `entering`, `[M, micro_batch, ...]`."""
+        """Run the identical stages. Return a nest like `entering`, `[M, micro_batch, ...]`."""
         count, cores = self._num_micro_batches, tf.range(self.num_cores)
         num_items, last = count * self.num_rounds, self.num_cores - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
@@ -184,12 +184,12 @@ class SpmdPipeline:
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
     def _empty_queue(self, tensor):
-        """Return an empty queue for each core, `[K, M - K, ...]`; only the first core's queue is used."""
+        """Return queues of unused values, `[K, M - K, ...]`, or `[K, 0, ...]` if V is 1. Only core 0 uses its queue."""
         length = self._num_micro_batches - self.num_cores if self.num_rounds > 1 else 0
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
     def _begin(self, index, arrived, entering, queue):
-        """Give the first core the new input or, later, the head of its queue; give other cores what arrived."""
+        """Return the input of each core, and the queue. Core 0 takes new micro-batches, then the head of its queue."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
@@ -201,16 +201,16 @@ class SpmdPipeline:
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
-        """Return `rows[index]`; replicate both tensors, or each tick would cut and gather the gradient of `rows`."""
-        return self._map.replicate(self._map.replicate(rows)[index])
+        """Return `rows[index]` on every core."""
+        return self._map.replicate(self._map.replicate(rows)[index])  # else ticks would reshard the gradient of rows
 
     def _leaving(self, register):
-        """Return the output of the last stage, on every core: a sum to which the other cores contribute zeros."""
+        """Return the last core's output on every core, as a sum. The other cores contribute zeros."""
         is_last = tf.reshape(tf.range(self.num_cores) == self.num_cores - 1, [-1] + [1] * (register.shape.rank - 1))
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Run the first stage's layers with the weights of one core and round, and the seeds of one micro-batch."""
+        """Run one stage. All stages use the layers of stage 0, with their own weights and seeds from `tensors`."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.variables.stages), len(self.variables.stage_state)]
         passing = tensors[sum(counts):]
@@ -232,13 +232,13 @@ class SpmdPipeline:
 
 
 def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: bool) -> SpmdPipeline:
-    """Make an `SpmdPipeline` with the layers, the number of stages and the number of micro-batches of `pipe`.
+    """Make an `SpmdPipeline` from the layers and params of `pipe`.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the pipeline's input.
 
     Raises:
-        ValueError: the pipeline was made from a Keras model, not from a list of layers.
+        ValueError: the pipeline was made from a Keras model, or one program cannot run its layers or params.
     """
     if pipe.model is not None:
         raise ValueError("tpu_route='spmd' takes a list of layers that are alike, but model is set. Set "
@@ -268,7 +268,7 @@ def _of_generators(seeds, part):
 
 
 def _one_by_one(function, rows):
-    """Call a function from list to list on each of the M entries of tensors `[M, ...]`, and stack the results."""
+    """Call `function(list) -> list` on each of the M entries of tensors `[M, ...]`. Stack the results."""
     count = rows[0].shape[0]
     concrete = tf.function(function, autograph=False).get_concrete_function(
         [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])

@@ -25,7 +25,7 @@ class SpmdState(NamedTuple):
     step: tf.Tensor  # int64 scalar, the number of steps done
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdState':
-        """Apply one function to what belongs to stages, another to the rest except `step`; return the new state."""
+        """Apply one function to entries of stages, another to all other entries. `step` stays unchanged."""
         return SpmdState(
             self.values.map(of_stages, of_outer), [list(map(of_stages, slots)) for slots in self.stage_slots],
             [list(map(of_outer, slots)) for slots in self.outer_slots], self.averages.map(of_stages, of_outer),
@@ -36,7 +36,7 @@ _NO_AVERAGES = SpmdValues([], [], [], [])
 
 
 class SpmdStep:
-    """Trains all stages in one program; each stage stays on its core, with its slots and its update.
+    """Training step of all stages in one program. Each stage's weights, slots and update stay on one core.
 
     Args:
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
@@ -57,7 +57,7 @@ class SpmdStep:
         self._optimizer = optimizer_parts.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Return the variables of a state: an `SpmdState` with K lists of V variables for each tensor `[K, V, ...]`.
+        """Return the variables of a state, without `step`. A tensor `[K, V, ...]` is K lists of V variables.
 
         Args:
             average_of: function from a variable to the variable that holds its moving average; None: no averages.
@@ -71,20 +71,20 @@ class SpmdStep:
             averages, None)
 
     def state_specs(self) -> SpmdState:
-        """Return an `SpmdState` with the `tf.TensorSpec` of each tensor of a state."""
+        """Return the `tf.TensorSpec` of each tensor of a state."""
         specs = self.variables().map(stage_map.spec_of_row, micro_batches.specs_of_tensors)
         return specs._replace(averages=specs.values if self._moved else _NO_AVERAGES, step=tf.TensorSpec([], tf.int64))
 
     def __call__(self, state: SpmdState, x: Any, targets: Any) -> tuple[SpmdState, dict[str, tf.Tensor]]:
-        """Run one step; if the loss or a gradient is not finite, nothing changes.
+        """Run one step. If the loss or a gradient is not finite, nothing changes.
 
         Args:
             state: `SpmdState` of tensors, the same on every replica.
             x: nest of tensors `[batch, ...]`, the rows of a replica.
 
         Returns:
-            The new `SpmdState`, and a dictionary of float32 scalars: the means of the metrics over the rows of all
-            replicas, and 'gradient_norm'.
+            The new `SpmdState`, and a dictionary of float32 scalars. It has the means of the metrics over the rows of
+            all replicas, and 'gradient_norm'.
         """
         state = state.map(self._pipeline.place_stages, self._pipeline.place_outer)
         sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
@@ -110,7 +110,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return the sums of metrics over all replicas, and the gradients of the mean loss over all replicas."""
+        """Return the metric sums and the gradients of the mean loss, over all replicas."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -124,7 +124,7 @@ class SpmdStep:
         return sums, stages, outer
 
     def _regularized(self, values, stage_gradients, outer_gradients):
-        """Add the gradients of weight regularizers, and also return the sum of their penalties."""
+        """Add the gradients of weight regularizers. Also return the sum of the penalties."""
         place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.variables.stages]
         of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
@@ -159,7 +159,7 @@ class SpmdStep:
 
 
 def _penalty(regularizer, value):
-    """Return the penalty of a weight (a float32 scalar) and its gradient; both are 0 without a regularizer."""
+    """Return a weight's penalty, a float32 scalar, and its gradient. Without a regularizer, both are 0."""
     if regularizer is None:
         return tf.zeros([]), tf.zeros([], value.dtype)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -169,7 +169,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Return the sum of the penalties of K V weights `[K, V, ...]`, computed one by one, and the sum's gradient."""
+    """Return the sum of the penalties of weights `[K, V, ...]`, and its gradient. Each weight has its own penalty."""
     if regularizer is None:
         return _penalty(None, values)
 

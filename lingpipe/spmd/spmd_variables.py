@@ -1,4 +1,4 @@
-"""The variables that the cores of a TPU train by an `SpmdStep`, and their transfer from and to the host."""
+"""Variables that an `SpmdStep` trains on TPU cores, and their transfer from and to the host."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ _HOST = 'CPU:0'
 
 
 class SlicedVariable:
-    """A tensor of which every core of a replica holds a slice, or the whole, in its own variable.
+    """Copies of a host variable on the cores. Each core has its own variable with a slice, or with the whole value.
 
     ::
 
@@ -22,7 +22,7 @@ class SlicedVariable:
     A `TPUReplicatedVariable` of a strategy would keep the whole tensor on every core.
 
     Args:
-        dimension: dimension along which the cores have slices; None: each has the whole tensor.
+        dimension: dimension along which the cores have slices; None: each core has the whole tensor.
     """
 
     def __init__(self, variable: Any, dimension: int | None, cores: Any) -> None:
@@ -39,13 +39,13 @@ class SlicedVariable:
                     variable.assign(part)
 
     def to_host(self) -> None:
-        """Copy the slices of the first replica to the host; all replicas hold the same."""
+        """Copy the slices of the first replica to the host. All replicas hold equal slices."""
         parts = [_read(variable) for variable in self.slices[0]]
         with tf.device(_HOST):
             self._assign_host(parts)
 
     def joined(self) -> Any:
-        """Return the handle by which `SpmdCores`, in the next program, reads and assigns all slices as one tensor."""
+        """Return a handle of all slices as one tensor, for the next program."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
@@ -64,7 +64,7 @@ class SlicedVariable:
 
 
 class StageVariables(SlicedVariable):
-    """The matching variables of all stages, V on each of K cores; in the program, one tensor `[K, V, ...]`."""
+    """The matching variables of all stages, V per core. In the program they are one tensor `[K, V, ...]`."""
 
     def _host_parts(self):
         with tf.device(_HOST):
@@ -114,7 +114,7 @@ class SpmdVariables:
         return [entry.joined() for entry in self.entries]
 
     def read(self, handles: list, step: tf.Tensor) -> SpmdState:
-        """Return the `SpmdState` of tensors inside a program, from what `joined` returned before the program began."""
+        """Return the state as tensors inside a program. Call `joined` for `handles` before the program begins."""
         values = [self._cores.read(handle, entry.dtype) for handle, entry in zip(handles, self.entries)]
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 

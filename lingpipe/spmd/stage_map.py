@@ -1,4 +1,4 @@
-"""Stages of one program for all cores: layers as functions of tensors, equal stages, and recomputation."""
+"""Finding, checking, calling and recomputing the stages of one program for all cores."""
 
 import collections
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from lingpipe.stages import graph_pieces, stage_layers
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
-    """Find the longest run of layers with equal params (except names) whose outputs have the shape of their inputs.
+    """Find the longest run of layers with equal params. Names may differ, but outputs have the shape of inputs.
 
     Args:
-        specs: nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then the output of each.
+        specs: nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then each layer's output.
 
     Returns:
-        The index of the run's first layer, and the index after its last; of equally long runs, the first.
+        (start, end) of the first of the longest runs, where `end` is after the last layer. Without a run, (0, 0).
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
     keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
@@ -37,16 +37,16 @@ def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list)
 
 
 class StageMap:
-    """Applies a function to each stage's slice of tensors whose first dimension has one entry for each of K stages.
+    """Map of a function over K stages, along the first dimension of tensors `[K, ...]`.
 
-    If partitioned, the program is for XLA's SPMD partitioner: every core runs the same program on its own slice, and
-    inside the function XLA has nothing to partition (GSPMD, arXiv 2105.04663, section 3.4, 'manual' sharding)::
+    If partitioned, the program is for XLA's SPMD partitioner. Every core runs the same program on its own slice, and
+    XLA partitions nothing inside the function ('manual' sharding in GSPMD, arXiv 2105.04663, section 3.4)::
 
         [K, ...]  ──>  core 0: [...] ─> function ─> [...]   ──>  [K, ...]
                        core 1: [...] ─> function ─> [...]
                          ...
 
-    Otherwise one device does the same for one stage after the other.
+    Otherwise one device computes one stage after the other.
     """
 
     def __init__(self, num_stages: int, is_partitioned: bool) -> None:
@@ -55,20 +55,20 @@ class StageMap:
 
     def __call__(self, function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                  tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Return the list of tensors `[K, ...]` that `function` computes from slices of `tensors`, stage by stage."""
+        """Apply `function` to each stage's slices of `tensors`. Return the outputs as tensors `[K, ...]`."""
         if not self.is_partitioned:
             rows = [function([tensor[index] for tensor in tensors]) for index in range(self.num_stages)]
             return [tf.stack(column) for column in zip(*rows)]
         return [self._leave(tensor) for tensor in function([self._enter(tensor)[0] for tensor in tensors])]
 
     def shard(self, tensor: tf.Tensor, dimension: int = 0) -> tf.Tensor:
-        """Ask the partitioner to give each core its part of a dimension that K divides."""
+        """Ask the partitioner to shard a dimension over the cores. K must divide its size."""
         if not self.is_partitioned:
             return tensor
         return xla_sharding.split(tensor, dimension, self.num_stages, use_sharding_op=True)
 
     def replicate(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Ask the partitioner to give each core the whole tensor, and its whole gradient."""
+        """Ask the partitioner to give each core the whole tensor and the whole gradient."""
         return xla_sharding.replicate(tensor, use_sharding_op=True) if self.is_partitioned else tensor
 
     def _enter(self, tensor):
@@ -86,7 +86,7 @@ class StageMap:
 
 def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                 run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
-    """Make a function recompute everything for its gradient (arXiv 1604.06174), inside what XLA compiles.
+    """Make a function recompute everything for its gradient (arXiv 1604.06174). XLA must compile the result.
 
     An optimization barrier hides from XLA that everything was computed before. `tf.recompute_grad` has no such barrier,
     so XLA removes its recomputation.
@@ -112,7 +112,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 
 
 def _backward(function, num_inputs):
-    """Return the function from all inputs and the gradients of float outputs to the gradients of float inputs."""
+    """Return the backward pass: inputs of `function`, then gradients of float outputs -> gradients of float inputs."""
 
     def backward(tensors):
         tensors = xla.optimization_barrier(*tensors)
@@ -136,7 +136,7 @@ class SpmdValues(NamedTuple):
     outer_state: list  # tensors, the other variables that are not trained, such as a moving average
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
-        """Return the same lists with one function applied to values of stages, and another to the rest."""
+        """Apply one function to values of stages, another to all other values."""
         return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
                           list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
 
@@ -148,7 +148,7 @@ def spec_of_row(row: list) -> tf.TensorSpec:
 
 def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Variables, step: tf.Tensor,
          seeds: tf.Tensor) -> Any:
-    """Run layers on a micro-batch, as in training, and return their nest of outputs.
+    """Run layers on a micro-batch, as in training. Return the last layer's nest of outputs.
 
     Args:
         inputs: nest of tensors `[micro_batch, ...]`.
@@ -181,7 +181,7 @@ def _refuse_losses_and_changes(part, scope):
 
 
 def _refuse_unused(part, weights, outputs):
-    """Refuse unused weights: in Keras their gradient is None, but here it is 0, so weight decay changes them."""
+    """Raise ValueError for unused weights. Here their gradient is 0, not None, so weight decay would change them."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:
@@ -193,7 +193,7 @@ def _refuse_unused(part, weights, outputs):
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raise ValueError for values that one program cannot have; `run` is the (start, end) of the equal layers."""
+    """Raise ValueError for values that one program cannot have. `run` is the (start, end) of the equal layers."""
     if run[1] - run[0] < num_cores * num_rounds:
         times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(
@@ -212,7 +212,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raise ValueError if stages differ in what they train, or share variables, or if weights have constraints."""
+    """Raise ValueError for constraints, shared variables, or stages that train different variables."""
     constrained = [variable.path for part in [*stages, *outer] for variable in part.trainable_variables
                    if variable.constraint]
     if constrained:

@@ -1,4 +1,4 @@
-"""Statistics of batch norm over micro-batches, from which moving averages take one step per batch."""
+"""Statistics of batch norm, combined over micro-batches. Moving averages are updated once per batch."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -12,10 +12,10 @@ from lingpipe.stages import stage_scope
 
 
 class BatchStatistics:
-    """Combines the statistics of a stage's batch norms from micro-batch to micro-batch.
+    """Combines the statistics of a stage's batch norms over micro-batches.
 
-    All means are in one row, so that a stage combines them with a few operations. A norm that is called twice has two
-    places, each with its own step of the moving averages, as in Keras::
+    All means are in one row, so a few operations combine them. A norm that is called twice has two places, and its
+    moving averages take two steps, as in Keras::
 
         statistics  [[mean in call 0     | mean in call 1     | ...],
                      [variance in call 0 | variance in call 1 | ...],
@@ -54,7 +54,7 @@ class BatchStatistics:
 
     def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
                 device: str, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (variable, new value): every moving average takes one step for each call of its norm.
+        """Return pairs (variable, new value). Each moving average takes one step per call of its norm.
 
         Args:
             statistics: tensor `[3, channels]` for this replica's share of the batch.
@@ -85,7 +85,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self) -> list:
-        """Return lists of places: the places of every norm's first call, then of the second calls, and so on."""
+        """Return lists of places in `norms`: of all first calls, then of all second calls, and so on."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1
@@ -95,7 +95,7 @@ class BatchStatistics:
 
 
 def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Return the statistics `[3, channels]` of the rows of all replicas.
+    """Combine the statistics `[3, channels]` of all replicas.
 
     By the law of total variance, each replica adds its variance and the squared distance of its mean from the mean of
     all rows. Replicas are weighted by their numbers of values. `total` sums a tensor over all replicas.
@@ -108,7 +108,7 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Return the layers' batch norms, except those whose moving averages cannot be updated at the batch's end."""
+    """Return the batch norms in `layers`, except norms with `renorm`, whose averages must be updated at once."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)

@@ -39,7 +39,7 @@ class Structure(NamedTuple):
 
 
 def is_differentiable(dtype: Any) -> bool:
-    """Whether tensors of a type have gradients."""
+    """Return whether tensors of a type have gradients."""
     dtype = tf.as_dtype(dtype)
     return dtype.is_floating or dtype.is_complex
 
@@ -50,25 +50,25 @@ def structure_of(nest: Any) -> Structure:
 
 
 def unpack(nest: Any) -> Boundary:
-    """Convert a nest of tensors and Nones to a `Boundary`, with the masks that Keras layers put on the tensors."""
+    """Convert a nest of tensors and Nones to a `Boundary`, with the Keras masks of the tensors."""
     values = [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
     masks = enumerate(map(masking.get_keras_mask, values))
     return Boundary(values, {position: mask for position, mask in masks if mask is not None})
 
 
 def pack(boundary: Boundary, structure: Structure) -> Any:
-    """Convert a `Boundary` back to a nest, with its masks where Keras layers look for them."""
+    """Convert a `Boundary` back to a nest, and put the Keras masks on the tensors."""
     for position, mask in boundary.masks.items():
         masking.set_keras_mask(boundary.values[position], mask)
     return structure.pack(boundary.values)
 
 
 def put_masks_on(inputs: Any, mask: Any) -> Any:
-    """Return the inputs with their masks on them.
+    """Return `inputs` with Keras masks on the tensors.
 
     Args:
         inputs: nest of tensors `[batch, ...]` and Nones.
-        mask: nest of boolean tensors and Nones, one per input, in the order of `inputs`; None: there are no masks.
+        mask: nest of boolean tensors and Nones, one per input, in the order of `inputs`; None: no masks.
     """
     masks = keras.tree.flatten(mask)
     if all(leaf is None for leaf in masks):
@@ -79,7 +79,7 @@ def put_masks_on(inputs: Any, mask: Any) -> Any:
 
 
 class MaskedFunction:
-    """A `tf.function` of a method whose arguments and results are nests that may contain masked tensors."""
+    """A `tf.function` that preserves the Keras masks of arguments and results."""
 
     def __init__(self, method: Callable) -> None:
         def inside(masks: list, *arguments: Any) -> tuple:
@@ -106,7 +106,7 @@ def _attach(leaves: list, masks: list) -> None:
 
 
 def traced(function: Callable, *arguments: Any) -> Any:
-    """Call a `tf.function` as a graph, even if TensorFlow is set to run functions eagerly."""
+    """Call a `tf.function` as a graph, even after `tf.config.run_functions_eagerly(True)`."""
     eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:

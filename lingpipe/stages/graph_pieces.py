@@ -18,7 +18,7 @@ from lingpipe.stages import boundary
 
 
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
-    """Copy an operation; the copy takes the device and control flow of the current graph.
+    """Copy an operation into the current graph. The copy takes the current device and control flow.
 
     `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for one particular operation.
     """
@@ -37,12 +37,12 @@ def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[t
 
 
 def _attributes_of(operation: tf.Operation) -> dict:
-    """Return the attributes that a copy of an operation also has."""
+    """Return the attributes of an operation that its copies have too."""
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
 def functions_of(attributes: Iterable) -> set[str]:
-    """Return the names of the functions that are attributes of an operation."""
+    """Return the names of all functions in the attributes of an operation."""
     names = {attribute.func.name for attribute in attributes if attribute.WhichOneof('value') == 'func'}
     return names | {function.name for attribute in attributes for function in attribute.list.func}
 
@@ -71,7 +71,7 @@ def recording() -> Iterator[None]:
 
 
 class GraphPiece:
-    """The part of a graph that computes some tensors from others, as a separate function.
+    """A part of a graph, as a separate function from `feeds` to `outputs`.
 
     Unless `inline` is set, the function is not inlined: an unrolled pipeline of inlined functions takes more time and
     memory to build. A stateless operation calls the function. Otherwise TensorFlow would run calls on different devices
@@ -80,9 +80,9 @@ class GraphPiece:
     Args:
         feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
         side_effects: operations of `graph` that the piece runs even if no output needs them, such as prints.
-        jit_compile: whether XLA compiles the piece, unless it takes or returns the lists of tensors that loops keep for
-            gradients. XLA cannot pass these from one program to another.
-        inline: whether calls are built as the operations of the piece, which then take the device of the caller.
+        jit_compile: whether XLA compiles the piece. A piece that takes or returns the tensor lists of a loop is never
+            compiled, because XLA cannot pass such lists from one program to another.
+        inline: whether a call copies the piece's operations into the caller's graph, on the caller's device.
         repeats: whether the piece recomputes what another piece computed. An optimization barrier before the piece
             keeps XLA from merging the two computations and so retaining the results.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
@@ -131,7 +131,7 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return arguments, with floats behind a barrier; integers may be shapes, which XLA needs as constants."""
+        """Return arguments, with floats behind a barrier. Integers may be shapes, which XLA needs as constants."""
         places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
             return arguments
@@ -139,7 +139,7 @@ class GraphPiece:
         return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Call the piece in the current graph; return `values` plus outputs, and the first output's `op`, or None.
+        """Call the piece in the current graph. Return `values` plus outputs, and the first output's `op` or None.
 
         Args:
             values: maps each feed's `tensor.ref()` to the tensor to feed.
@@ -184,12 +184,12 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients; when TensorFlow saves a function, `operation` is None and `gradients` are the inputs."""
+    """Refuse gradients. While TensorFlow saves a function, `operation` is None, and `gradients` are the inputs."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if gradients are not zero; under two tapes TensorFlow runs unneeded gradients with zeros."""
+    """Fail at run time if a gradient is not zero. With two tapes, TensorFlow passes zeros as unneeded gradients."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
@@ -203,8 +203,8 @@ def _compiled(function: Callable) -> Callable:
 
 @functools.cache
 def _optimizer_config() -> bytes:
-    """Graph optimizer settings: one round, no copies of functions for constant arguments or unused results."""
-    # A second round finds nothing, and copies of the piece for each of a pipeline's calls only delay the start.
+    """Return the serialized settings of the graph optimizer for a call."""
+    # A second round finds nothing. Copies of the function for constant arguments or unused results delay the start.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     options.meta_optimizer_iterations = options.ONE
@@ -214,7 +214,7 @@ def _optimizer_config() -> bytes:
 
 def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] = (),
               stops: Container = frozenset()) -> set[tf.Operation]:
-    """Return the set of operations that `tensors` and `operations` need, not going beyond the tensors in `stops`."""
+    """Return all operations that `tensors` and `operations` need. The search ends at tensors in `stops`."""
     found, pending = set(), [tensor.op for tensor in tensors] + list(operations)
     while pending:
         operation = pending.pop()
@@ -225,7 +225,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Return the operations of `graph` whose results depend on one of `tensors`; a known shape depends on nothing."""
+    """Return the operations of `graph` that depend on `tensors`. A known shape depends on nothing."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -234,7 +234,7 @@ def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operati
 
 
 def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool:
-    """Whether some operations of a graph, or the functions that they call, include an operation of a kind."""
+    """Return whether `operations`, or functions that they call, include an operation of type `kind`."""
     for operation in operations:
         bodies = [graph._get_function(name).graph for name in functions_of(operation.node_def.attr.values())]
         if operation.type == kind or any(runs(body, body.get_operations(), kind) for body in bodies):
@@ -243,16 +243,16 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 
 
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
-    """Return the max poolings whose outputs are read by gradients among `operations`.
+    """Return the max poolings whose gradients are among `operations`.
 
-    A backward pass that repeats them is much faster on CPUs. oneDNN's gradient needs a record of the maxima, which its
-    max pooling writes only for a gradient in the same graph.
+    A backward pass that repeats the poolings is much faster on CPUs. oneDNN's gradient needs a record of the maxima,
+    which oneDNN's max pooling writes only for a gradient in the same graph.
     """
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Return the tensors that are known shapes; XLA must know them too, so no piece passes them to another one."""
+    """Return the tensors that are known shapes. XLA needs them as constants, so no piece passes them to another."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

@@ -1,4 +1,4 @@
-"""How the loss of a batch follows from the losses of its micro-batches, as the graph of a loss function shows it."""
+"""Whether a loss function returns a loss per example, a mean or a sum, found from its graph."""
 
 import enum
 from typing import Any
@@ -25,20 +25,21 @@ _OF_SCALARS = {row_rules.MEAN: Kind.MEAN, row_rules.CONSTANT: Kind.MEAN, row_rul
 
 
 class NotAdditive(Exception):
-    """The loss of a batch does not follow from the losses of its parts; callers append a clause to the message."""
+    """The loss of a batch does not follow from its micro-batches' losses. Callers append a clause to the message."""
 
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,
             sample_weight: Any = None) -> Kind:
-    """Find the `Kind` of what a loss function, or the `call` method of a Keras loss, returns.
+    """Return the `Kind` of the result of a loss function.
 
     Args:
-        loss: a `keras.losses.Loss`, or a function of nests of tensors `[batch, ...]` or of their specs.
+        loss: function of nests of tensors `[batch, ...]` or specs; or a Keras loss, whose `call` is examined.
         variables: Keras variables that the loss may not read; None: it may read any.
         sample_weight: None, or weights `[batch, ...]` by which Keras multiplies what the function returns.
 
     Raises:
-        NotAdditive: the graph of the loss shows no `Kind`, or Keras would not apply the weights to rows.
+        NotAdditive: the graph of the loss shows no `Kind`, the loss reads one of `variables` or changes a variable, or
+            Keras would not apply the weights to rows.
     """
     if _computes_each_example(loss, y_true, outputs):
         num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
@@ -64,14 +65,14 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
 
 def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sample_weight: Any) -> None:
-    """Raise NotAdditive for weights with fewer dimensions than the values, because broadcasts align last dimensions."""
+    """Raise NotAdditive if weights have too few dimensions. Keras would align them with the last dimensions."""
     missing = 0 if sample_weight is None else len(sizes) - len(sample_weight.shape)
     if missing > 1 or missing == 1 and sizes[-1] != 1:
         raise NotAdditive(f'Keras takes the sample weights of the loss {name!r} for weights of its last dimensions')
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask: Keras would multiply a batch's scalar loss by the mask."""
+    """Raise NotAdditive if outputs have a Keras mask. Keras would multiply a scalar loss by the mask."""
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 
@@ -82,7 +83,7 @@ def name_of(loss: Any) -> str:
 
 
 def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:
-    """Whether a loss is one of Keras's own, computed over a single dimension other than the batch dimension."""
+    """Return whether a loss is one of Keras's own, computed over a single dimension other than the batch."""
     function, axis = getattr(loss, 'fn', None), getattr(loss, '_fn_kwargs', {}).get('axis', -1)
     rank = max((len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None), default=0)
     has_features = rank > 1 and isinstance(axis, int) and axis % rank > 0

@@ -1,4 +1,4 @@
-"""Results of loss functions in one form: sums with their weights, which can be summed over micro-batches."""
+"""Losses as pairs (sum, weight), which can be added over micro-batches."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return the `results` for `means`: {name: function of the sums} of metrics that are not sum / weight."""
+    """Return {name: function of the sums} for metrics that are not sum / weight. See `means`."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -50,15 +50,14 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
     """Wrap a loss function for the last stage.
 
     Args:
-        loss_fn: a Keras loss, whose reduction then applies to the whole batch; or `LossAndStates`; or a function
-            `(y_true, outputs)`. The function returns a scalar (the mean over the examples), a tensor `[batch, ...]`
-            (the examples' losses; the loss is their mean, weighted by sample weights if given), or, as in Lingvo, a
-            dictionary from name to (mean, weight) with the entry 'loss'.
+        loss_fn: a Keras loss, `LossAndStates`, or a function `(y_true, outputs)`. The reduction of a Keras loss applies
+            to the whole batch. The function returns a scalar, the mean over the examples; or a tensor `[batch, ...]`
+            of losses, which are averaged, with sample weights if given; or a dictionary {name: (mean, weight)} with the
+            entry 'loss', as in Lingvo.
 
     Returns:
         Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. It raises ValueError if the graph of the
-        loss does not show that a batch's loss is the mean of its examples' losses; a dictionary with weights is not
-        checked.
+        loss does not show that a batch's loss is the mean of its examples' losses. A dictionary is not checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
@@ -98,13 +97,13 @@ def _of_keras(loss: keras.losses.Loss) -> Callable:
 
 
 def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
-    """Return a tensor `[num_rows]` filled with 1 / `num_rows`, in Keras's float type, but at least float32."""
+    """Return a tensor `[num_rows]` filled with 1 / `num_rows`. Its type is `floatx`, but at least float32."""
     rows = tf.cast(num_rows, keras.backend.result_type(keras.backend.floatx(), 'float32'))
     return tf.fill([num_rows], tf.math.divide_no_nan(tf.ones([], rows.dtype), rows))
 
 
 def identity(loss_fn: Callable) -> Any:
-    """Return a hashable key, shared only by losses that are of the same Keras class and have equal settings."""
+    """Return a hashable key. Losses share a key only if their Keras class and settings are equal."""
     is_from_keras = isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if is_from_keras else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
@@ -114,23 +113,23 @@ def identity(loss_fn: Callable) -> Any:
 
 
 def in_full_precision(tensor: Any) -> tf.Tensor:
-    """Return a tensor in a type in which sums are exact enough: float64 stays as it is, others become float32."""
+    """Cast a tensor to float32, so that sums are exact enough. A float64 tensor does not change."""
     return tf.cast(tensor, keras.backend.result_type(tf.as_dtype(tensor.dtype).name, 'float32'))
 
 
 def in_one_precision(tensors: list) -> list[tf.Tensor]:
-    """Return a list of tensors in the widest of their types, at least in float32."""
+    """Cast tensors to the widest of their types, but at least to float32."""
     dtype = keras.backend.result_type(*[tf.as_dtype(tensor.dtype).name for tensor in tensors], 'float32')
     return [tf.cast(tensor, dtype) for tensor in tensors]
 
 
 def add_up(scalars: list) -> tf.Tensor:
-    """Return the sum of scalars in the widest of their types; of an empty list, 0 in float32."""
+    """Return the sum of scalars in the widest of their types. An empty list gives 0 in float32."""
     return tf.add_n(in_one_precision(scalars)) if scalars else tf.zeros([])
 
 
 def in_float32(output: Any) -> tf.Tensor:
-    """Cast a half-precision tensor to float32, as losses and metrics need; return other tensors unchanged."""
+    """Cast a half-precision tensor to float32, and keep its Keras mask. Return other tensors and None unchanged."""
     if output is None or output.dtype not in (tf.bfloat16, tf.float16):
         return output
     cast = tf.cast(output, tf.float32)
@@ -160,7 +159,7 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
 
 
 class KerasMean:
-    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed for a micro-batch as two scalars: a sum and a divisor."""
+    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as two scalars: a sum and a divisor."""
 
     has_own_weights = False  # whether, in the last call, masks or sample weights were the divisor
 
@@ -182,32 +181,32 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Return weights as a divisor: as they are in a weighted mean of equal ranks, else broadcast to `values`."""
+        """Broadcast weights to `values` for the divisor. A weighted mean keeps weights of the same rank as they are."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
     def _call_and_keep_mask(self, y_true: Any, outputs: Any) -> Any:
-        """Call the loss and keep the mask of its result; a loss may mask examples itself, as with `ignore_class`."""
+        """Call the loss, and keep the mask of the result. A loss may mask examples, as with `ignore_class`."""
         values = self._call(y_true, outputs)
         self._mask = getattr(values, '_keras_mask', None)
         return values
 
 
 def shallow_copy(keras_object: Any) -> Any:
-    """Return a copy with the same attributes; copy.copy saves and loads Keras objects, which fails for some."""
+    """Return a copy with the same attributes. copy.copy would save and load a Keras object, which may fail."""
     copied = object.__new__(type(keras_object))
     vars(copied).update(vars(keras_object))
     return copied
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Divide metric sums by their weights; for a metric in `results` (see `results_of`), call its function."""
+    """Divide metric sums by their weights. For a metric in `results` (see `results_of`), call its function."""
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Return metrics whose mean 'loss' includes the means of `added`: layers' losses as (sum, number of rows)."""
+    """Add the means of layers' losses to the mean 'loss'. `added` has pairs (sum, number of rows)."""
     if not added:
         return metrics
     total, weight = metrics['loss']
@@ -217,7 +216,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
-    """Return the list of batch means of losses that layers added, given as pairs (sum, number of rows)."""
+    """Return the batch means of layers' losses. `added` has pairs (sum, number of rows)."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
 
@@ -236,7 +235,7 @@ def _refuse_weights(sample_weight: Any, returned: Any) -> None:
 
 
 def _sum_and_weight(mean: Any, weight: tf.Tensor) -> tuple:
-    """Return the sum and its weight; the sum of an empty micro-batch, which has no mean, is 0."""
+    """Return (mean * weight, weight). An empty micro-batch has no mean; its sum is 0."""
     mean = in_full_precision(mean)
     weight = tf.cast(weight, mean.dtype)
     return tf.math.multiply_no_nan(mean, weight), weight
@@ -247,7 +246,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Count the rows of the targets if given, so that the number does not depend on what the stage computes."""
+    """Return the number of rows: of targets if given, so that weights do not depend on outputs."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 
@@ -259,7 +258,7 @@ def _num_values(values: Any, y_true: Any) -> tf.Tensor:
 
 
 def _broadcast(weights: tf.Tensor, values: Any) -> tf.Tensor:
-    """Bring weights `[batch, ...]` to the shape of `values`, adding or dropping last dimensions of size 1."""
+    """Broadcast weights `[batch, ...]` to the shape of `values`. Add or drop last dimensions of size 1."""
     weights = tf.cast(weights, values.dtype)
     while weights.shape.rank > values.shape.rank and weights.shape[-1] == 1:
         weights = tf.squeeze(weights, -1)

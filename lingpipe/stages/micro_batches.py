@@ -21,20 +21,20 @@ RowCounts = Sequence[Any]  # integers, or scalar tensors where the number of row
 
 
 def specs_of_tensors(batch: Any) -> Any:
-    """Return the nest of `tf.TensorSpec` of a nest of tensors or arrays; None stays None."""
+    """Return the specs of a nest of tensors or arrays. None stays None."""
     return tf.nest.map_structure(
         lambda tensor: None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype), batch)
 
 
 def specs_of_shapes(shapes: Any) -> Any:
-    """Return specs of Keras's default float type for a shape (a tuple of integers and None) or a nest of shapes."""
+    """Return `floatx` specs for a shape or a nest of shapes. A shape is a tuple of integers and None."""
     if all(size is None or isinstance(size, int) for size in shapes):
         return tf.TensorSpec(shapes, keras.backend.floatx())
     return type(shapes)(specs_of_shapes(shape) for shape in shapes)
 
 
 class MicroBatchId(NamedTuple):
-    """Which micro-batch a stage works on; all random numbers depend on it. Each field is an int64 tensor."""
+    """The id of a micro-batch. All random numbers depend on this id. Each field is an int64 tensor."""
 
     seed_and_step: tf.Tensor  # [2]
     step: tf.Tensor
@@ -45,12 +45,12 @@ class MicroBatchId(NamedTuple):
 
     @classmethod
     def of(cls, numbers: tf.Tensor) -> Self:
-        """Return the `MicroBatchId` from a tensor `[6]` of `MicroBatchIds`: seed, step, number, and so on."""
+        """Convert a tensor `[6]` from `MicroBatchIds` to a `MicroBatchId`."""
         return cls(numbers[:2], *[numbers[index] for index in range(1, 6)])
 
 
 class MicroBatchIds:
-    """The ids of the micro-batches of a replica, as tensors `[6]`; see `MicroBatchId`.
+    """The ids of a replica's micro-batches, as tensors `[6]`; see `MicroBatchId`.
 
     Adding a value that is known only at run time makes the numbers non-constant. With constants, TensorFlow would
     specialise and compile the functions of a stage once for every micro-batch.
@@ -75,7 +75,7 @@ class MicroBatchIds:
             return tf.cast(self._start[3], tf.float32)
 
     def of(self, micro_batch: int) -> tf.Tensor:
-        """Return the int64 tensor `[6]` of a micro-batch, given by its number in the replica."""
+        """Return the int64 tensor `[6]` of micro-batch number `micro_batch` of the replica."""
         if micro_batch not in self._tensors:
             numbers = [0, 0, micro_batch, self._rows[micro_batch], 0, micro_batch]
             with tf.device(self._device):
@@ -86,7 +86,7 @@ class MicroBatchIds:
 
 
 def count(batch: Any, num_micro_batches: int) -> int:
-    """Return how many micro-batches a batch gives: M, or the number of rows if that is less, but at least one.
+    """Return `num_micro_batches`, or the number of rows if that is less, but at least 1.
 
     Raises:
         ValueError: the tensors differ in their number of rows, or one has no batch dimension.
@@ -101,7 +101,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
 
 
 def row_checks(batch: Any) -> list[tf.Operation]:
-    """Return the run-time checks that tensors have the same number of rows; `count` checks known numbers."""
+    """Return run-time checks that tensors have the same number of rows. `count` checks known numbers."""
     tensors = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     if all(_static_rows(tensor) is not None for tensor in tensors):
         return []
@@ -112,13 +112,13 @@ def row_checks(batch: Any) -> list[tf.Operation]:
 
 
 def split(batch: Any, num_micro_batches: int) -> list:
-    """Split every tensor of a nest, with its Keras mask, along its first dimension; empty parts have one row."""
+    """Split a nest of tensors and their Keras masks along the first dimension. Empty parts have one row."""
     parts = [_split_leaf(leaf, num_micro_batches) for leaf in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
 
 def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
-    """Do `split` on a device, or its host, for a nest of tensors, arrays and Nones."""
+    """Split a nest of tensors, arrays and Nones on a device or its host. See `split`."""
     def to_tensor(leaf: Any) -> Any:
         return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 
@@ -127,7 +127,7 @@ def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
 
 
 def join(micro_batches: list, rows: RowCounts) -> Any:
-    """Join micro-batches, given their `rows` (see `numbers_of_rows`): the inverse of `split`."""
+    """Join micro-batches: the inverse of `split`. `rows` comes from `numbers_of_rows`."""
     return tf.nest.map_structure(functools.partial(_join_leaves, rows), *micro_batches)
 
 
@@ -137,18 +137,18 @@ def are_equal(rows: RowCounts) -> bool:
 
 
 def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
-    """Return the numbers of rows of the micro-batches: Python integers if they are known, else scalar tensors."""
+    """Return each micro-batch's number of rows: Python integers if known, else scalar tensors."""
     tensor = next(leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
     return [end - start for start, end in itertools.pairwise(_ends(tensor, num_micro_batches))]
 
 
 def specs_of(nest: Any, num_rows: int | None) -> Any:
-    """Return the specs of a nest of tensors or specs, changed to have `num_rows` rows (None: unknown)."""
+    """Return the specs of a nest of tensors or specs. They have `num_rows` rows (None: unknown)."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
 def most_rows(num_rows: int, num_parts: int) -> int:
-    """Return the number of rows of the largest part of a batch: a micro-batch, or the share of a replica."""
+    """Return the number of rows of the largest of `num_parts` parts."""
     return -(-num_rows // num_parts)
 
 
@@ -195,13 +195,13 @@ def _split_tensor(tensor: tf.Tensor, num_micro_batches: int) -> list[tf.Tensor]:
 
 
 def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
-    """Return the row at which the first micro-batch starts, then for each micro-batch the row at which it ends."""
+    """Return 0, and then the end of each micro-batch: the index after its last row."""
     rows = tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
     return [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
 
 
 class Rows(NamedTuple):
-    """Gradient of a weight, such as an embedding, from which only some rows were read; like `tf.IndexedSlices`."""
+    """A sparse gradient, like `tf.IndexedSlices`, of a weight such as an embedding."""
 
     values: tf.Tensor  # `[lookups, ...]`
     indices: tf.Tensor  # `[lookups]`, the row of each lookup; a row that was looked up twice occurs twice
@@ -223,7 +223,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def total(parts: list, shape: Any) -> Any:
-    """Sum the gradients of one weight (tensors or `Rows`) to a tensor, or to `tf.IndexedSlices` if all are `Rows`."""
+    """Sum gradients of one weight: tensors or `Rows`. The sum is `tf.IndexedSlices` if all are `Rows`."""
     if all(isinstance(part, Rows) for part in parts):
         return tf.IndexedSlices(*join_rows(parts), tf.constant(tuple(shape), tf.int64))
     dense = [tf.math.unsorted_segment_sum(*part, shape[0]) if isinstance(part, Rows) else part for part in parts]
@@ -231,5 +231,5 @@ def total(parts: list, shape: Any) -> Any:
 
 
 def add_up(parts: list) -> Any:
-    """Add nests of tensors in a fixed order; tf.add_n would choose an order to save memory."""
+    """Add nests of tensors in a fixed order. tf.add_n would choose an order to save memory."""
     return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}

@@ -1,4 +1,4 @@
-"""Seeds of random layers: pure functions of seed, step, micro-batch and place in the model, whatever the partition."""
+"""Seeds of random layers. They depend on seed, step, micro-batch and place in the model, but not on the cut."""
 
 import functools
 import random
@@ -17,13 +17,13 @@ _UNTRACKED = 2**31
 
 
 class StepSeeds:
-    """Seed and step of each call of a pipeline; all random numbers of the call depend on these two."""
+    """Seed and step of each call of a pipeline. All random numbers of the call depend on these two."""
 
     def __init__(self, generator: keras.random.SeedGenerator, num_inferences: tf.Variable) -> None:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return int64 [seed, step]; a `step` of None becomes a call count; `device` is the first stage's device."""
+        """Return int64 [seed, step] for the first stage's `device`. If `step` is None, calls are counted instead."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:
@@ -32,14 +32,14 @@ class StepSeeds:
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
     def _of_inference(self) -> tf.Tensor:
-        """Return seed and step for inference, new in each call, without affecting training."""
+        """Return [seed, step] for inference. The step is new in each call, and training is not affected."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
             number = self._num_inferences.assign_add(1)
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step: Any, device: str) -> tf.Tensor:
-        """Return seed and step on logical cores, which cannot read host variables; each replica has its own seed."""
+        """Return [seed, step] on logical cores, which cannot read host variables. Each replica has its own seed."""
         with tf.init_scope(), tf.device(None):
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -48,7 +48,7 @@ class StepSeeds:
 
 
 class Generator(NamedTuple):
-    """A seed generator as one layer uses it; layers that share it draw different numbers, as in Keras."""
+    """A seed generator of one layer. Layers that share a generator draw different numbers, as in Keras."""
 
     layer: keras.layers.Layer
     state: keras.Variable
@@ -72,7 +72,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment: put new states of its layers' seed generators into `mapping`, keyed by variable ids."""
+        """Begin a segment. Put new states of its seed generators into `mapping`, {variable id: state}."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)
@@ -96,7 +96,7 @@ class Seeds:
 
 
 def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
-    """Draw seeds `[count, 2]` for all generators of a model; `call_index` counts earlier calls of the layers."""
+    """Draw seeds `[count, 2]` for all generators of a model. `call_index` counts earlier calls of the layers."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     if call_index:
         seed = tf.random.experimental.stateless_fold_in(seed, call_index)
@@ -104,7 +104,7 @@ def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, cal
 
 
 def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
-    """Draw the seed `[2]` of generator `number` in the segment at `position`; the generator belongs to no layer."""
+    """Draw a seed `[2]` for generator `number` of the segment at `position`. No layer owns the generator."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     for data in (_UNTRACKED + position, number):
         seed = tf.random.experimental.stateless_fold_in(seed, data)
@@ -112,12 +112,12 @@ def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, positi
 
 
 def is_generator(variable: keras.Variable) -> bool:
-    """Whether a variable is the state of a seed generator."""
+    """Return whether a variable is the state of a seed generator."""
     return variable.name == 'seed_generator_state'
 
 
 def generators_of(layers: Iterable[keras.layers.Layer]) -> list[Generator]:
-    """Return the seed generators of some layers, in order, once for each layer that uses them."""
+    """Return the seed generators of some layers, in order. A shared one appears once for each of its layers."""
     layers = {id(layer): layer for layer in layers}.values()
     return [Generator(layer, state) for layer in layers for state in seed_generator_states([layer])]
 
@@ -128,9 +128,9 @@ def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Va
 
 
 def make_global_generator() -> None:
-    """Create Keras's global generator if there is none, because one made in a traced layer would never get a value.
+    """Create Keras's global seed generator if there is none. Created in a traced layer, it would get no value.
 
-    Python's random state, from which Keras draws the seed, is restored, so later layers get the same weights.
+    Keras draws the seed from Python's random state, which is restored, so later layers get the same weights.
     """
     random_state = random.getstate()
     try:

@@ -1,4 +1,4 @@
-"""How the results of a function depend on the rows of a batch, followed through the operations of its graph.
+"""How a function's results depend on the rows of a batch, found from its graph.
 
 An operation without a rule is taken to mix the rows, except in `are_sums`.
 """
@@ -26,7 +26,7 @@ class Value:
 
     @property
     def is_rows(self) -> bool:
-        """Whether the first dimension has one entry for each row of the batch, computed from that row alone."""
+        """Whether entry i of the first dimension is computed from row i of the batch alone."""
         shape = self.specs[0].shape
         return self.dependence == row_rules.ROWS and bool(shape.rank) and shape[0] == row_rules.NUM_ROWS[0]
 
@@ -75,7 +75,7 @@ def of_function(function: Callable, *arguments: Any) -> Results:
 def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[Any, row_rules.Dependence],
              otherwise: Callable[[row_rules.Node], Any] = lambda node: row_rules.MIXED
              ) -> dict[Any, row_rules.Dependence]:
-    """Return the dictionary from the reference of each tensor to its `Dependence`.
+    """Return the `Dependence` of each tensor, in a dictionary keyed by `tensor.ref()`.
 
     Args:
         operations: the operations of the trace with `row_rules.NUM_ROWS[0]` rows, in the graph's order.
@@ -131,7 +131,7 @@ _ARE_SUMS = {row_rules.MEAN: False, row_rules.CONSTANT: False, row_rules.TOTAL: 
 
 def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
              other: tf.Graph) -> list[bool | None]:
-    """Return, for each loss, whether it is a sum over the rows (True) or a mean (False); None: not certain.
+    """Return for each loss True if it is a sum over the rows, False if it is a mean, None if uncertain.
 
     Operations without a rule are taken to work row by row, as all layers of a pipeline do.
 
@@ -150,7 +150,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
 
 def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
-    """Infer dependences from shapes; MIXED if an input without a static value is neither CONSTANT nor ROWS."""
+    """Infer dependences from shapes. Return MIXED if an input is not CONSTANT, ROWS or known while tracing."""
     if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED
@@ -165,5 +165,5 @@ def _is_whole_number(tensor: tf.Tensor) -> bool:
 
 
 def _is_known(tensor: tf.Tensor) -> bool:
-    """Whether a tensor's value is known while tracing, as a static shape is."""
+    """Return whether a tensor's value is known while tracing, as a static shape is."""
     return tf.get_static_value(tensor) is not None

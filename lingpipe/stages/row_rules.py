@@ -85,7 +85,7 @@ def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return `value`, with the axis of the rows if it has rows; MIXED if the two shapes contradict it."""
+    """Set the axis of a `value` that has rows. Return MIXED if the two shapes contradict `value`."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -103,7 +103,7 @@ def _row_by_row(node: Node) -> Dependence:
 
 
 def _linear(node: Node) -> Dependence:
-    """Return the result's dependence: that its only input has, or MIXED if a sum is cast to integers."""
+    """Return the dependence of the only input, or MIXED if a sum is cast to integers."""
     is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
     return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
 
@@ -121,7 +121,7 @@ def _product(node: Node, sign: int = 1) -> Dependence:
 
 
 def _added(node: Node) -> Dependence:
-    """Return the dependence of a sum, whose terms have to grow alike, apart from zeros."""
+    """Return the dependence of a sum. It is MIXED unless all terms that are not zero grow alike."""
     given = [each for place, each in enumerate(node.given) if not _is_zero(node, place)] or node.given
     forms = {each.form for each in given}
     if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
@@ -138,7 +138,7 @@ def _is_zero(node: Node, place: int) -> bool:
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED) -> Dependence:
-    """Return the dependence after a reduction; if the rows are reduced, `lost` maps their power to the dependence."""
+    """Return the dependence of a reduction. If it reduces the rows, `lost` maps their power to the dependence."""
     value, axes, is_linear = node.given[0], _axes_of(node), node.operation.type in ('Sum', 'Mean')
     if value.form is Form.SUM and is_linear:
         return value
@@ -148,25 +148,25 @@ def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return which dimensions of the first input are listed in input number `place`; None if unknown."""
+    """Return the dimensions of the first input that input number `place` lists; None if unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Operations along the dimensions that input number `place` lists."""
+    """Return the dependence of an operation along the dimensions in input number `place`."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 
 
 def _along_last(node: Node, count: int = 1) -> Dependence:
-    """Operations along the last dimensions: softmax, sorting."""
+    """Return the dependence of an operation along the last `count` dimensions, such as softmax."""
     kept = len(node.sizes(0)) - count
     return _row_by_row(node) if all(node.given[place].axis < kept for place in node.rows) else MIXED
 
 
 def _first_is_batch(node: Node) -> Dependence:
-    """Operations whose first input is a batch and whose other inputs are constants, such as a convolution."""
+    """Return the dependence of an operation on a batch and constants, such as a convolution."""
     return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
 
 
@@ -184,7 +184,7 @@ def _einsum(node: Node) -> Dependence:
 
 
 def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
-    """Return the dependence of a matrix product; `is_summed` tells, for each input with rows, if they are summed."""
+    """Return the dependence of a product. `is_summed` says for each input with rows if the rows are summed."""
     if not any(is_summed):
         return _row_by_row(node)
     return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED
@@ -195,20 +195,20 @@ def _half_square_sum(node: Node) -> Dependence:
 
 
 def _moved(node: Node, data: slice = slice(1)) -> Dependence:
-    """Return the dependence that all moved inputs have, if the result keeps all rows in order; otherwise MIXED."""
+    """Return the common dependence of the inputs `data`, or MIXED if dependences differ or rows are lost."""
     value = node.given[data][0]
     is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
     return value if is_kept and set(node.given[data]) == {value} else MIXED
 
 
 def _is_whole(node: Node, place: int = 0) -> bool:
-    """Whether the first result has as many rows as an input."""
+    """Return whether the first result has as many rows as input number `place`."""
     result, size = node.operation.outputs[0], node.sizes(place)[node.given[place].axis]
     return any(result.shape[axis] == size for axis in grown(result, node.other.outputs[0]) or [])
 
 
 def _reshaped(node: Node) -> Dependence:
-    """Elements stay in order, so rows stay together if the dimensions before the row dimension are the same."""
+    """Return the dependence of a reshape. Rows stay together if the dimensions before them do not change."""
     value, result = node.given[0], node.operation.outputs[0]
     same = grown(result, node.other.outputs[0]) == [value.axis] and (
         node.sizes(0)[:value.axis] == result.shape[:value.axis].as_list())
@@ -216,7 +216,7 @@ def _reshaped(node: Node) -> Dependence:
 
 
 def _sliced(node: Node) -> Dependence:
-    """Return the dependence of a slice without negative strides; a number sliced from a shape may count the rows."""
+    """Return the dependence of a slice. A number sliced from a shape may count the rows."""
     start, strides = node.value(1), node.value(3) if node.operation.type == 'StridedSlice' else 1
     if start is None or strides is None or np.min(strides) < 0:
         return MIXED
@@ -232,7 +232,7 @@ def _padded(node: Node) -> Dependence:
 
 
 def _gathered(node: Node) -> Dependence:
-    """Return a gather's dependence; rows may be in the indices, in the data or, with batch dimensions, in both."""
+    """Return the dependence of a gather. With batch dimensions, both data and indices may have rows."""
     is_by_row = node.operation.type == 'GatherV2' and node.operation.get_attr('batch_dims') > 0
     if node.rows == [0]:
         return _row_by_row(node) if _is_whole(node) else MIXED
@@ -242,7 +242,7 @@ def _gathered(node: Node) -> Dependence:
 
 
 def _filled(node: Node, place: int = 0) -> Dependence:
-    """Return the dependence of a constant that is repeated for each row, or of rows that are broadcast."""
+    """Return the dependence of a broadcast. A constant that is repeated for each row becomes ROWS."""
     return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))
 
 

@@ -40,8 +40,7 @@ class Stage:
         num_replicas: number of devices that have the stage, including this one.
     """
 
-    # function that chooses the tensors that recompute='selective' keeps, see `StageProgram.select`; set before the
-    # first step
+    # chooses the tensors that recompute='selective' retains, see `StageProgram.select`; set before the first step
     selection: Callable
 
     def __init__(self, run: stage_layers.StageLayers, device: str, sources: list[tuple[int, int]] | None = None,
@@ -56,7 +55,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return this stage on a device of the same kind, for another replica; both stages share all programs."""
+        """Return this stage on another replica's device, of the same kind. Both stages share all programs."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica
@@ -77,28 +76,28 @@ class Stage:
 
     @property
     def repeated_or_masked_norms(self) -> list[keras.layers.BatchNormalization]:
-        """List of the batch norms that were called more than once, or with a mask, in any trace so far."""
+        """List of the batch norms that any trace so far called more than once, or with a mask."""
         traces = [[(each.norm, each.is_masked) for each in program.trace.norm_calls]
                   for program in self._programs.values()]
         return [norm for calls in traces for norm, is_masked in calls
                 if is_masked or [each for each, _ in calls].count(norm) > 1]
 
     def trainability(self) -> tuple:
-        """Return layers' settings, and which variables are trainable; if either changes, programs are outdated."""
+        """Return settings and trainable variables of the layers. If either changes, programs are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         fixed = [setting for place, setting in settings(sublayers(self.layers)).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *fixed)
 
     def set_jit_compile(self, jit_compile: bool) -> None:
-        """Set whether XLA compiles the stage's functions; some kinds of devices always compile them."""
+        """Set whether XLA compiles the stage's functions. Some kinds of devices always compile them."""
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self) -> None:
-        """Drop all programs, to be traced again, because attributes of layers may have changed."""
+        """Discard all programs, to be traced again. Call this when attributes of layers may have changed."""
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
-        """Return a tensor of zeros for each variable, in its shape and type; `zero` is a float32 scalar 0."""
+        """Return zeros in the shape and type of each variable. `zero` is a float32 scalar 0."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
@@ -130,7 +129,7 @@ class Stage:
         return self._programs[key, trainability]
 
     def _replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Return replica `index` as a `Replica`, for layers at work on a micro-batch; None if it is the only one."""
+        """Return the `Replica` for layers that work on a micro-batch; None if there is only one replica."""
         num_replicas = self._num_replicas * collectives.current().count  # of all pipelines that train together
         if num_replicas == 1:
             return None
@@ -188,7 +187,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refuse_changes(graph: tf.Graph, stage: int) -> None:
-    """Raise ValueError if a stage's layers or loss change state outside Keras, which recomputing would change again."""
+    """Raise ValueError if layers or loss change state outside Keras. Recomputing would change it again."""
     captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     for operation in graph.get_operations() if captured else ():
         for place, tensor in enumerate(operation.inputs):

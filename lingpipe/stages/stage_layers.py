@@ -1,4 +1,4 @@
-"""A run of layers as a pure function of (weights, state, inputs, seed, step, training), without using variables."""
+"""A run of layers as a pure function, which takes the values of variables as arguments."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Variables(NamedTuple):
 
 
 class LayerSegment:
-    """One layer at a position of a sequence: a piece that a stage may recompute separately."""
+    """One layer of a sequence, as a segment: a piece that a stage may recompute separately."""
 
     call_index = 0
 
@@ -95,7 +95,7 @@ class StageLayers:
         return nests, scope
 
     def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
-        """Return the `random_seeds.Seeds` of a micro-batch: each call of a layer in the model has its own seeds."""
+        """Return the `random_seeds.Seeds` of a micro-batch. Each call of a layer in the model has its own seeds."""
         def draw(call_index: int) -> list:
             drawn = random_seeds.draw_seeds(seed_and_step, micro_batch, self._num_seed_generators, call_index)
             return [drawn[position] for position in self.seed_positions]
@@ -106,12 +106,12 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Return the seeds for `call` if layers are called once; `rows` is an int32 tensor `[own generators, 2]`."""
+        """Return seeds for `call` from int32 `rows`, `[own generators, 2]`. Each layer may be called only once."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
 
 def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:
-    """Call layers one after the other; a layer that does not take `training` passes it on to layers inside."""
+    """Call layers one after the other. A layer that does not take `training` passes it on to layers inside."""
     told = {} if training is None else {'training': training}
     for layer in layers:
         inputs = layer(inputs, **told)
@@ -119,7 +119,7 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
 
 
 def _without_shared_tensors(outputs: Any, inputs: Any) -> Any:
-    """Copy inputs that a segment returns unchanged; otherwise they would get gradients of earlier segments too."""
+    """Copy inputs that a segment returns unchanged. Otherwise they would get gradients of earlier segments too."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]

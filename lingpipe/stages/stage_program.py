@@ -18,7 +18,7 @@ MOST_TPU_PARAMETERS = 3294
 
 
 class Arguments(NamedTuple):
-    """What the forward action of a stage is given."""
+    """The arguments of a stage's forward action."""
 
     inputs: boundary.Boundary
     targets: Any  # nest that the loss compares the outputs with; () if there is no loss
@@ -38,7 +38,7 @@ class NeededGradients(NamedTuple):
     weights: tuple[int, ...]  # positions in `Trace.weights`: weights that a loss depends on
 
     def __bool__(self) -> bool:
-        """Whether there is anything to compute."""
+        """Return whether there is anything to compute."""
         return bool(self.inputs or self.weights)
 
 
@@ -46,7 +46,7 @@ NOTHING_NEEDED = NeededGradients((), ())
 
 
 class ActionResult(NamedTuple):
-    """What an action of a stage returns; each kind of action fills in its own fields."""
+    """The result of a stage's action. Each kind of action fills in its own fields."""
 
     # the call, which the next action on its device waits for; None: nothing had to be computed
     operation: tf.Operation | None
@@ -55,7 +55,7 @@ class ActionResult(NamedTuple):
     # and what it computes from them for the second half.
     in_flight: Values = {}
     results: Any = None  # of a forward action
-    input_gradients: list[tf.Tensor] = []  # those of the needed inputs
+    input_gradients: list[tf.Tensor] = []  # for the needed inputs
     # the new sums of the gradients of the needed weights; where gradients are `micro_batches.Rows`, only the gradients
     # of this micro-batch
     sums: list[Any] = []
@@ -109,7 +109,7 @@ class StageProgram:
         self._cuts: dict[NeededGradients, stage_trace.StageCut] = {}
 
     def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ActionResult:
-        """Build the forward action in the current graph; with `NOTHING_NEEDED`, no backward action follows."""
+        """Build the forward action in the current graph. If `needed` is `NOTHING_NEEDED`, nothing is retained."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
             cut = self._cut(needed)
@@ -120,7 +120,7 @@ class StageProgram:
 
     def recompute(self, in_flight: Values, wanted: Literal['residuals', 'between'],
                   needed: NeededGradients) -> ActionResult:
-        """Build the recomputation of the missing residuals, or of the missing tensors between segments."""
+        """Build the recomputation of residuals, or of tensors between segments, that are not in flight."""
         missing = [tensor for tensor in getattr(self._cut(needed), wanted) if tensor.ref() not in in_flight]
         if not missing:
             return ActionResult(None, in_flight)
@@ -130,7 +130,7 @@ class StageProgram:
 
     def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> ActionResult:
-        """Build the backward action; its function recomputes missing residuals, but does not return them.
+        """Build the backward action. It recomputes missing residuals, but does not return them.
 
         Args:
             gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
@@ -147,7 +147,7 @@ class StageProgram:
         return ActionResult(operation, input_gradients=input_gradients, sums=new_sums)
 
     def backward_inputs(self, in_flight: Values, gradients: list[tf.Tensor], needed: NeededGradients) -> ActionResult:
-        """Build the first half of a split backward action; the previous stage awaits this half. See `backward`."""
+        """Build the first half of a split backward action, for the input gradients. See `backward`."""
         cut, in_flight = self._cut(needed), {**in_flight, **_by_ref(self.trace.given_gradients, gradients)}
         if not needed.inputs:
             return ActionResult(None, in_flight)
@@ -157,7 +157,7 @@ class StageProgram:
                             input_gradients=_look_up(values, cut.input_gradients))
 
     def backward_weights(self, in_flight: Values, sums: list, needed: NeededGradients) -> ActionResult:
-        """Build the second half of a split backward action, from what `backward_inputs` left."""
+        """Build the second half of a split backward action, with the `in_flight` that `backward_inputs` returned."""
         cut = self._cut(needed)
         values, operation = self._call(
             ('backward_weights', needed), {**in_flight, **self._sums(sums, needed)}, tf.nest.flatten(cut.sums),
@@ -166,10 +166,10 @@ class StageProgram:
 
     def backward_segment(self, index: int, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                          needed: NeededGradients) -> ActionResult:
-        """Build the backward pass of one segment; the pass recomputes the tensors inside the segment.
+        """Build the backward pass of one segment. The pass recomputes the tensors inside the segment.
 
         Args:
-            in_flight: what earlier actions on the micro-batch left, including all tensors between the segments.
+            in_flight: tensors of earlier actions on the micro-batch, including all tensors between the segments.
             gradients: one per differentiable segment output, or one for the loss; then one for added losses, if any.
             sums: as in `backward`; in the result, only the sums of this segment's weights are new.
         """
@@ -188,7 +188,7 @@ class StageProgram:
                             sums=[new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
-        """Whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`, which are not summed."""
+        """Return whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`, which are not summed."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, needed: NeededGradients) -> int:
@@ -199,7 +199,7 @@ class StageProgram:
         return min(found, default=0)
 
     def total_weight(self, targets: Any, micro_batch_id: tf.Tensor) -> tf.Tensor:
-        """Build the weight of a micro-batch's loss from the micro-batch's targets and id, without running the stage.
+        """Build the weight of a micro-batch's loss, without running the stage.
 
         Raises:
             WeightUnknownError: the weight depends on more than targets and id.
@@ -218,7 +218,7 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose the tensors that `forward` keeps with `retained='selected'`; choose once for each `needed`.
+        """Choose the tensors that `forward` retains with `retained='selected'`, once for each `needed`.
 
         Args:
             choose: function that takes three lists (operations of the forward pass, residuals, and tensors that exist
@@ -233,7 +233,7 @@ class StageProgram:
             cut.selected, cut.is_selected = choose(forward, cut.residuals, given), True
 
     def has_residuals(self, in_flight: Values, needed: NeededGradients) -> bool:
-        """Whether all residuals are in flight."""
+        """Return whether all residuals are in flight."""
         return all(tensor.ref() in in_flight for tensor in self._cut(needed).residuals)
 
     def num_backward_arguments(self, needed: NeededGradients) -> int:
@@ -248,11 +248,11 @@ class StageProgram:
 
     @property
     def adds_losses(self) -> bool:
-        """Whether layers of the stage add losses; if so, the last given gradient is the gradient of the losses' sum."""
+        """Whether layers add losses. If so, the last given gradient is the gradient of the losses' sum."""
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
-        """Return a list that holds the gradient of the added losses, or is empty if layers add none."""
+        """Return a list with the gradient of the added losses; [] if layers add none."""
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:

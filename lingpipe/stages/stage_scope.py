@@ -13,7 +13,7 @@ from lingpipe.stages import boundary, graph_pieces, random_seeds
 
 
 class NormCall(NamedTuple):
-    """One call of a batch norm that normalised with the statistics of its inputs; tensors are `[channels]`."""
+    """A call of a batch norm that used the moments of its inputs. Tensors are `[channels]`."""
 
     norm: Any  # the `keras.layers.BatchNormalization`
     mean: tf.Tensor
@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """What layers read for a weight; each assignment, or segment with its own gradients, makes a new version."""
+    """A value that layers read for a weight. Assignments, and segments with their own gradients, make new versions."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable
@@ -71,7 +71,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin segment number `index` of the stage; with `separate`, the segment gets its own gradients."""
+        """Begin segment number `index` of the stage. With `separate`, the segment gets its own gradients."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:
@@ -79,7 +79,7 @@ class StageScope(keras.StatelessScope):
             self._add_version(variable)
 
     def get_current_value(self, variable: keras.Variable) -> Any:
-        """Return the tensor that a layer reads instead of a variable; Keras calls this method."""
+        """Return the tensor that a layer reads instead of a variable. Keras calls this method."""
         if id(variable) not in self.state_mapping:
             if random_seeds.is_generator(variable):
                 self.state_mapping[id(variable)] = self._seeds.untracked(variable)
@@ -88,12 +88,12 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record the tensor that a layer adds as a loss; the sum of its elements counts. Keras calls this method."""
+        """Record a tensor whose sum a layer adds as a loss. Keras calls this method."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Record a value that a layer assigns, and that is read from now on; Keras calls this method.
+        """Record a value that a layer assigns, for later reads. Keras calls this method.
 
         If a batch norm has just used the moments of its inputs, an update of its moving averages is not recorded,
         because the averages change only at the end of the batch.
@@ -125,9 +125,10 @@ class StageScope(keras.StatelessScope):
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
     def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
-        """Refuse weights that a function with a custom gradient captures; see `patches.checking_custom_gradients`.
+        """Raise ValueError if a function with a custom gradient captures a weight.
 
-        In a stage, weights are tensors, and such a function has gradients only for tensors that are arguments.
+        In a stage, weights are tensors, and such a function has gradients only for tensors that are arguments. See
+        `patches.checking_custom_gradients`.
         """
         stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
         results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
@@ -160,7 +161,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.Tensor:
-    """Return the number of values from which each channel's mean is computed, `[channels]`."""
+    """Return the number of values behind each channel's mean, `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

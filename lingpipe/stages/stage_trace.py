@@ -62,7 +62,7 @@ class Trace(NamedTuple):
 
 def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structure: boundary.Structure,
                    loss: Callable | None, training: bool | None, by_layer: bool, traces: list[Trace]) -> Callable:
-    """Return the function to trace; it appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
+    """Return the function to trace. It appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
         replica_of: takes a replica's number and a micro-batch's number there; returns a `collectives.Replica` or None.
@@ -101,7 +101,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch; if it is 0 at run time, tensors still have one row, which does not count."""
+    """Number of rows of a micro-batch. Tensors of an empty micro-batch have one row, which does not count."""
 
     def __init__(self, count: tf.Tensor, inputs: Any) -> None:
         self._count = count
@@ -113,13 +113,13 @@ class _Rows:
         return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
-        """Return a gradient, 0 for an empty micro-batch: a tensor if `is_dense`, else `micro_batches.Rows`."""
+        """Return a gradient as a tensor if `is_dense`, else as `micro_batches.Rows`; 0 for an empty micro-batch."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient))
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return [sum of all products loss * factor, number of rows (the sum's weight)]; [] without losses."""
+        """Return [sum of loss * factor, number of rows], both scalars; [] without losses."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
@@ -151,7 +151,7 @@ def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions
 
 
 def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
-    """Return {position of a weight: its given sum plus its versions' gradients}; omit weights without gradients."""
+    """Return {position of a weight: given sum plus new gradients}. Weights without gradients are omitted."""
     sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
@@ -172,7 +172,7 @@ def _dense(gradient: Any) -> tf.Tensor | None:
 
 
 class StageCut:
-    """The tensors that a stage's actions pass to each other to compute the gradients that a step needs.
+    """The tensors that a stage's actions pass to each other, for one set of needed gradients.
 
     Args:
         inputs: positions of the needed gradients in `Trace.input_gradients`.
@@ -197,7 +197,7 @@ class StageCut:
 
     @functools.cached_property
     def bridge(self) -> list[tf.Tensor]:
-        """Tensors that are computed for the input gradients and are also read for the weight gradients."""
+        """Tensors from the computation of input gradients that weight gradients also need."""
         first = graph_pieces.ancestors(self.input_gradients) & self._later
         second = (graph_pieces.ancestors(tf.nest.flatten(self.sums)) & self._later) - first
         return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
@@ -210,7 +210,7 @@ class StageCut:
 
     @functools.cached_property
     def unrepeatable(self) -> list[tf.Tensor]:
-        """Tensors that backward passes need, but recomputation may change, such as numbers of tf.random.uniform."""
+        """Tensors that backward passes need, but recomputation may change, such as random numbers."""
         operations = self._needed - self._later
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']

@@ -1,4 +1,4 @@
-"""Times at which a running pipeline begins and ends each action, from timestamps in its graph and clock offsets."""
+"""Start and end times of a pipeline's actions, from timestamps in the graph."""
 
 import contextlib
 import time
@@ -18,16 +18,16 @@ _NUM_TRIES = 20
 class TimeStamps:
     """Makes operations that read the clock.
 
-    `tf.timestamp` is stateful, and a `tf.function` runs stateful operations in program order, so the devices would work
-    one after the other. Each timestamp is therefore a separate function, called by a stateless operation. The
-    function's arguments are the tensors that the timestamp waits for.
+    `tf.timestamp` is stateful. A `tf.function` runs stateful operations in program order, so the devices would work one
+    after the other. Each timestamp is therefore a separate function, called by a stateless operation. The function's
+    arguments are the tensors that the timestamp waits for.
     """
 
     def __init__(self) -> None:
         self._functions = {}
 
     def when_ready(self, tensors: Any) -> tf.Tensor:
-        """Build a timestamp on the current device: float64 seconds since 1970, read when all `tensors` are ready."""
+        """Build a timestamp (float64 seconds since 1970) on the current device. It waits for all `tensors`."""
         dtypes = tuple(tensor.dtype for tensor in tensors)
         if dtypes not in self._functions:
             self._functions[dtypes] = _stamp_function(dtypes)
@@ -56,7 +56,7 @@ def _stamp_function(dtypes):
 
 
 class Clocks:
-    """Measures each clock's offset when this offset is first needed.
+    """Measures the offset of each machine's clock, when first needed.
 
     Each machine is asked for its time several times, and the fastest answer is used. The answered time is assumed to
     lie midway between question and answer, as in NTP (RFC 5905, section 8)::
@@ -70,7 +70,7 @@ class Clocks:
         self._offsets = {}
 
     def offset(self, device: str) -> float:
-        """Return what to subtract from a device's time to get this machine's time; 0 for devices of this machine."""
+        """Return how many seconds a device's clock is ahead of this machine's clock. 0: the device is local."""
         if tf.DeviceSpec.from_string(device).job in (None, 'localhost', 'chief'):
             return 0.0
         host = device_kinds.host_of(device)
@@ -91,10 +91,10 @@ def _time_of(host):
 
 
 class ActionTimes:
-    """Observer of an `executor.Execution` that timestamps the start and the end of every call of a stage.
+    """Observer of an `executor.Execution`. It timestamps the start and the end of every stage call.
 
     A call begins when its arguments are on its device and the previous call there has ended, so waiting is not
-    measured. A call passes its results on after the timestamp of its end; otherwise other calls could begin too early::
+    measured. Results wait for the timestamp of the end. Otherwise other calls could begin too early::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
@@ -103,7 +103,7 @@ class ActionTimes:
     Make one `ActionTimes` per traced graph.
 
     Args:
-        clock_offset: function of a device's name; returns how many seconds its clock is ahead of this machine's clock.
+        clock_offset: function of a device's name, such as `Clocks.offset`.
     """
 
     def __init__(self, clock_offset: Callable = lambda device: 0.0) -> None:
@@ -122,7 +122,7 @@ class ActionTimes:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call between two timestamps; its results wait for the second one. See `executor.PassOptions`."""
+        """Build a call between two timestamps. Results wait for the second timestamp. See `executor.PassOptions`."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
             done = build(*arguments)
@@ -137,15 +137,15 @@ class ActionTimes:
         return late._replace(operation=end.op)
 
     def stamps(self) -> tf.Tensor:
-        """Build a float64 tensor `[calls, 2]` in the traced graph: start and end of calls, in seconds since 1970."""
+        """Build start and end times in the traced graph: float64 `[calls, 2]`, in seconds since 1970."""
         with tf.device('CPU:0'):
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
     def spans(self, schedule: schedule_type.Schedule, stamps: Any) -> tuple:
-        """Return the actions of one step from its timestamps.
+        """Return the sorted `Span`s of one step's actions, from the values of `stamps`.
 
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
-        action without computation has no call: it takes no time, and starts when the previous action on its device
+        action without computation has no call. It takes no time, and starts when the previous action on its device
         ends. Recomputations are separate actions.
         """
         spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
@@ -154,7 +154,7 @@ class ActionTimes:
         return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
 
     def _times(self, stamps):
-        """Return for each replica the dictionary from `Action` to its begin and end."""
+        """Return {replica: {`Action`: (begin, end)}}."""
         times = {}
         for ((replica, action), _, stamp), moments in zip(self._calls, stamps.tolist()):
             begin, end = (moment - self._clock_offset(stamp.device) for moment in moments)
@@ -181,7 +181,7 @@ def _tensors_in(nest):
 
 
 def _map_tensors(function, nest):
-    """Map a nest's tensors as `tf.nest.map_structure` does, but also in dictionaries whose keys cannot be sorted."""
+    """Map the tensors of a nest. Unlike in `tf.nest`, keys of dictionaries need not be sortable."""
     if tf.is_tensor(nest):
         return function(nest)
     if isinstance(nest, dict):

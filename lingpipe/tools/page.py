@@ -1,4 +1,4 @@
-"""Functions that escape plain texts and return HTML: a page that needs no other file, and its parts."""
+"""Functions that return a page of HTML and its parts. They escape plain texts."""
 
 import base64
 import html
@@ -36,7 +36,7 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return a text as an element, such as 'p'; if `tag` is 'pre', long lines wrap, or scroll with kind='table'."""
+    """Return a text as an element. In 'pre', long lines wrap, or scroll if `kind` is 'table'."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 
@@ -58,18 +58,18 @@ def folded(summary: str, content: str) -> str:
 
 
 def image(content: bytes, media_type: str, description: str) -> str:
-    """Return HTML that embeds a picture in the format `media_type`, with a description for screen readers."""
+    """Return HTML that embeds a picture. `description` is for screen readers."""
     data = base64.b64encode(content).decode('ascii')
     return f'<img src="data:{media_type};base64,{data}" alt="{html.escape(description)}">'
 
 
 def figure(drawn: drawing.Figure, description: str) -> str:
-    """Return a picture that matplotlib has drawn, with a description for screen readers."""
+    """Return HTML that embeds a matplotlib figure. `description` is for screen readers."""
     return image(drawing.svg(drawn), 'image/svg+xml', description)
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
-    """Return a page of HTML; `sections` is {heading: HTML of each part of the section}."""
+    """Return a page that needs no other file. `introduction` is HTML. `sections` is {heading: parts as HTML}."""
     anchors = {name: name.lower().replace(' ', '-') for name in sections}
     written = _PAGE.substitute(
         title=html.escape(title), introduction='\n'.join(introduction),

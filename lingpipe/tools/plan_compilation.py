@@ -21,7 +21,7 @@ _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
 class CompiledDevice(NamedTuple):
-    """A device's memory at the fullest moment of its step; sizes in bytes, with the padding of tensors on a TPU."""
+    """A device's memory at the fullest moment of its step. Sizes are bytes, including a TPU's padding."""
 
     weights: int
     slots: int  # tensors of the optimizer in addition to the weights
@@ -35,7 +35,7 @@ class CompiledDevice(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Sum of the bytes of all kinds of memory."""
+        """Sum of all kinds of memory, in bytes."""
         return sum(getattr(self, kind) for kind in _KINDS)
 
     @property
@@ -46,7 +46,7 @@ class CompiledDevice(NamedTuple):
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
                    topology: str, fast: bool = False) -> list[CompiledDevice]:
-    """Compile every function of a step for a TPU, and return each device's memory; equal functions are compiled once.
+    """Compile every function of a step for a TPU. Return each device's memory.
 
     Raises:
         TpuCompileError: the compiler refused a program.
@@ -58,7 +58,7 @@ def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_
 
 
 def _programs(calls, compiler, topology, fast):
-    """Return a dictionary from the name of a function to its `CompiledProgram`."""
+    """Compile each distinct program once. Return {function name: `CompiledProgram`}."""
     programs, by_text = {}, {}
     for call in calls:
         name = _function_name(call)
@@ -78,7 +78,7 @@ def _lower(operation):
 
 
 def _sizes(calls, programs):
-    """Return a dictionary from `tensor.ref()` to its bytes on the device."""
+    """Return {`tensor.ref()`: bytes on the device}."""
     sizes = {}
     for call in calls:
         tensors = [*call.operation.inputs, *call.operation.outputs]
@@ -111,10 +111,8 @@ def _device(step, device, num_slots, programs, sizes, limit):
 
 
 def _lifetimes(calls, lasting):
-    """Return a dictionary from `tensor.ref()` to the indices of the first and the last call during which it exists.
-
-    Each sum begins as zeros, which wait for no call, so the zeros exist from the start.
-    """
+    """Return {`tensor.ref()`: (first, last)}, the indices of the calls during which a tensor exists."""
+    # Each sum begins as zeros. They wait for no call, so they exist from the start.
     lifetimes = {tensor.ref(): (0, 0) for call in calls for tensor in call.sums}
     for index, call in enumerate(calls):
         for tensor in call.operation.outputs:
@@ -136,7 +134,7 @@ def _held(lifetimes, sizes, temporaries):
 
 
 def _total(refs, sizes):
-    """Return the sum of the tensors' bytes; a weight that no call reads counts with its unpadded size."""
+    """Return the bytes of all tensors together. A weight that no call reads counts without padding."""
     return sum(sizes.get(ref) or layer_memory.size([ref.deref()]) for ref in refs)
 
 
@@ -145,16 +143,16 @@ def _function_name(call):
 
 
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
-    """Compile the programs of a plan's devices, without allocating anything.
+    """Compare a plan with the TPU compiler's figures. Nothing is allocated.
 
-    With tpu_route='spmd' one program runs on all devices; otherwise each device has its own programs. 'auto' takes the
-    route that a training run on `topology` takes. The SPMD program is for one replica with the whole batch.
+    With tpu_route='spmd' one program runs on all devices. This program is for one replica with the whole batch. With
+    other routes each device has its own programs. 'auto' takes the route that a training run on `topology` takes.
 
     Args:
-        topology: TPUs to compile for, such as 'v5e:2x2'; each device of the plan stands for one device of the TPUs.
+        topology: TPUs to compile for, such as 'v5e:2x2'. Each device of the plan stands for one device of the TPUs.
 
     Returns:
-        Text that says which route was compiled, and puts the planner's and the compiler's figures side by side.
+        Text with the compiled route, and with the planner's and the compiler's figures side by side.
 
     Raises:
         ValueError: the topology is unknown or too small, a training run on it would be refused, micro-batches differ in
@@ -176,9 +174,9 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Return the params to compile with (tpu_route='spmd' for one program), and a sentence on what is compiled.
+    """Return the params to compile with, and a sentence on their route.
 
-    Everything that a training run would refuse, before or after the TPU system starts, is refused here too.
+    Raise ValueError for everything that a training run would refuse, before or after the TPU system starts.
     """
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')
@@ -194,7 +192,7 @@ def _route(params, topology):
 
 def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, topology: str,
                  fast: bool = False) -> list[CompiledDevice]:
-    """Compile every function of each device; see `compile_stages`."""
+    """Compile every function of a plan's devices. See `compile_stages`."""
     task, specs, target_specs = _task_and_specs(planned.params)
     pipe = stage_calls.unallocated_pipeline(
         experiment.body_params(planned.params).Set(partition_by=planned.plan.ends), specs)
@@ -204,7 +202,7 @@ def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, 
 
 def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompiler,
                     topology: str) -> tpu_compiler.CompiledProgram:
-    """Compile the training step of an experiment, whose params have no 'auto', as one program for all cores.
+    """Compile an experiment's training step as one program for all cores. `params` must have no 'auto'.
 
     Raises:
         ValueError: there are too few equal layers; the message says what to do.
@@ -232,7 +230,7 @@ def _task_and_specs(params):
 
 
 def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, topology: str) -> str:
-    """Return a table of the planner's and the compiler's figures for the fullest core, and one sentence."""
+    """Return a table of planned and compiled figures of the fullest core, and one sentence."""
     # Tensors that the step replaces are counted once, because their memory is reused.
     total, limit = program.arguments + program.temporaries, tpu_compiler.memory(topology)
     table = wording.table(
@@ -245,7 +243,7 @@ def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, t
 
 
 def report(plan: plans.Plan, devices: list[CompiledDevice], topology: str) -> str:
-    """Return a table (one row per device) of the planner's and the compiler's figures, and one sentence."""
+    """Return a table of planned and compiled figures, one row per device, and one sentence."""
     header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB',
               'fits', 'fullest in']
     rows = [[index, planned / _MIB, device.total / _MIB, *(getattr(device, kind) / _MIB for kind in _KINDS),

@@ -1,4 +1,4 @@
-"""The mode `report`: a page of HTML about a run, which needs no server, no network and no other file.
+"""The mode `report`: a page of HTML about a run. It needs no server, network or other file.
 
 ::
 
@@ -28,7 +28,7 @@ _NUM_SAMPLES = 5
 
 
 class _Written(NamedTuple):
-    """The contents of a folder's event files; if several runs have written a step, the last value is kept."""
+    """The contents of a folder's event files. The last value of a step counts."""
 
     scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
     texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
@@ -57,7 +57,7 @@ class Report:
                              for name in folders if name.startswith('eval_')}
 
     def write(self) -> str:
-        """Write the page over an earlier one; return the path."""
+        """Write the page, over an earlier one if any. Return the path."""
         path = f'{self._logdir.path.rstrip("/")}/report.html'
         logdirs.replace_text(path, self.text())
         print(path, flush=True)
@@ -123,7 +123,7 @@ class Report:
 
     @functools.cached_property
     def _plan(self):
-        """The `Planned` of the params, or a sentence with the reason why there is none."""
+        """The `Planned` of the params, or the reason why there is none."""
         try:
             return planning.plan(self._params)
         except ValueError as error:
@@ -174,7 +174,7 @@ class Report:
 
 
 def _read(folder):
-    """Return the `_Written` of a folder, which may be missing; a resumed run has several event files there."""
+    """Return the `_Written` of a folder, which may be missing. A resumed run has several event files."""
     if not tf.io.gfile.isdir(folder):
         return _Written({}, {})
     scalars, texts, times = {}, {}, []
@@ -196,5 +196,5 @@ def _values(events):
 
 
 def _without_margin(text):
-    """Remove the margin that `progress.SummaryWriter` adds so that TensorBoard keeps the spaces of texts."""
+    """Remove the margin that `progress.SummaryWriter` adds for TensorBoard."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))

@@ -1,4 +1,4 @@
-"""Programs as text: StableHLO (of functions, for the TPU compiler) and HLO (of programs that it has compiled)."""
+"""Programs as text: StableHLO for the TPU compiler, and HLO of compiled programs."""
 
 import math
 import re
@@ -25,12 +25,12 @@ def lower(function: Callable, *specs: Any) -> str:
     """Translate a function to StableHLO.
 
     Args:
-        function: function of nests of tensors. Only the shape and dtype of variables that it uses matter.
+        function: function of nests of tensors. Only the shape and dtype of its variables matter.
         *specs: nests of `tf.TensorSpec`, one for each argument of the function, with every dimension known.
 
     Returns:
-        The program as text: without its name and source lines, and with numbered functions, so that equal programs are
-        equal texts.
+        The program as text, without its name and source lines, and with numbered functions. Equal programs have equal
+        texts.
 
     Raises:
         ValueError: a dimension is unknown, or this TensorFlow is older than 2.20 and has no StableHLO.
@@ -54,21 +54,21 @@ def lower(function: Callable, *specs: Any) -> str:
 
 
 def _with_numbered_functions(text):
-    """Number the functions: TensorFlow names the functions of loops and branches differently in every process."""
+    """Number the functions. TensorFlow names loops and branches differently in every process."""
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
     return re.sub(
         r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
 
 
 def _unpacked(match):
-    """Unpack a boolean constant: TensorFlow's MLIR writes bits, but the newer MLIR that reads them expects bytes."""
+    """Unpack a boolean constant. TensorFlow's MLIR writes bits, but the compiler's newer MLIR reads bytes."""
     count = math.prod(int(size) for size in match[2].split('x') if size)
     return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count,
                          bitorder='little').tobytes().hex().upper()
 
 
 def collectives(text: str) -> dict:
-    """Return {kind of communication between devices: list of the shapes of its results}."""
+    """Return {kind in `COLLECTIVES`: list of result shapes} of an HLO text."""
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
@@ -76,7 +76,7 @@ def collectives(text: str) -> dict:
 
 
 def entry_sizes(text: str) -> tuple:
-    """Return the bytes of each argument and of each output, as two lists, including the device's padding.
+    """Return the padded bytes of each argument and of each output, as two lists.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes as much memory as `[64, 128]`.
 

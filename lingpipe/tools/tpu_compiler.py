@@ -1,4 +1,4 @@
-"""The TPU compiler without a TPU: its topologies, and the memory and operations of a compiled program."""
+"""The TPU compiler, without a TPU: topologies and compiled programs."""
 
 import gzip
 import hashlib
@@ -46,7 +46,7 @@ class OutOfTpuMemory(TpuCompileError):
 
 
 class CompiledProgram(NamedTuple):
-    """A compiled program; sizes in bytes, of one device."""
+    """A compiled program. Sizes are bytes on one device."""
 
     arguments: int  # its arguments, padded as the device stores them
     outputs: int
@@ -57,12 +57,12 @@ class CompiledProgram(NamedTuple):
 
     @property
     def collectives(self) -> dict:
-        """Dictionary from each kind in `stable_hlo.COLLECTIVES` to the list of its results' shapes, each a text."""
+        """Dictionary {kind in `stable_hlo.COLLECTIVES`: list of result shapes, as texts}."""
         return stable_hlo.collectives(self.hlo)
 
 
 class TpuCompiler:
-    """Compiles programs in a separate process, which starts with the first program and ends with the `with` block.
+    """Compiles programs in a separate process. The process ends with the `with` block.
 
     With `cache_dir`, a folder, results are cached between runs.
     """
@@ -88,7 +88,7 @@ class TpuCompiler:
             topology: TPUs to compile for, such as 'v5e:2x2'; see `check`.
             num_devices: number of devices on which one replica of the program runs.
             spmd: whether the compiler is to partition the program over the devices.
-            fast: whether to optimise less; compilation is then about three times faster, but programs need more memory.
+            fast: whether to optimise less. Compilation is about three times faster, but programs need more memory.
             num_replicas: how many times the program runs at once, each time on other devices.
 
         Raises:
@@ -111,7 +111,7 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def _answer(self, request):
-        """Return the cached answer; without one, ask the compiler, and cache its program or out-of-memory error."""
+        """Return the cached answer, or ask the compiler. Only programs and out-of-memory errors are cached."""
         if self._cache_dir is None:
             return self._ask(request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
@@ -140,7 +140,7 @@ class TpuCompiler:
 
 
 class _Worker:
-    """The compiler's process; what it writes to stderr is shown to the user."""
+    """The compiler's process. The user sees its stderr."""
 
     def __init__(self):
         self._channel, other_end = multiprocessing.Pipe()
@@ -186,7 +186,7 @@ def _bytes(number, unit):
 
 
 def memory(topology: str) -> int:
-    """Return the bytes that the compiler lets a program use on one device of a topology."""
+    """Return the bytes that a program may use on one device of a topology."""
     kind = topology.split(':')[0]
     return accelerators.find(kind).memory // _DEVICES_OF_AN_ACCELERATOR.get(kind, 1)
 
@@ -210,7 +210,7 @@ def check(topology: str) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raise ValueError if a topology is unknown, or has fewer TensorFlow devices than partitions times replicas."""
+    """Raise ValueError if a topology is unknown, or too small for partitions times replicas."""
     check(topology)
     wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
     if wanted > room:

@@ -1,4 +1,4 @@
-"""The TPU compiler in a separate process, because it may abort or hang, and its caller must continue.
+"""The process of the TPU compiler. If the compiler aborts or hangs, its caller can continue.
 
 Private names of jaxlib are used only here. The process compiles for TPUs that this machine lacks::
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _compile(program, topology, num_devices, spmd, fast, num_replicas):
-    """Return the fields of a `CompiledProgram`; for the arguments see `TpuCompiler.compile`."""
+    """Return the fields of a `CompiledProgram`. For the arguments see `TpuCompiler.compile`."""
     from jaxlib import _jax
     from jaxlib.mlir import ir
     devices = _devices(topology)[:num_devices * num_replicas]
@@ -82,7 +82,7 @@ def _context():
 
 
 def _erase_copies(module, ir):
-    """Erase the operations with which TensorFlow copies donated tensors: StableHLO neither has nor needs them."""
+    """Erase TensorFlow's copies of donated tensors. StableHLO neither has nor needs such operations."""
     copies = []
 
     def visit(operation):

@@ -1,4 +1,4 @@
-"""Times of each device's actions in training steps: the mode `trace`, and `lingpipe.trace` for a `PipelineModel`."""
+"""Measured training steps: the mode `trace`, and `lingpipe.trace` for a `PipelineModel`."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ NUM_STEPS_TO_WARM_UP = 2
 
 
 class TraceProgram(train_program.TrainProgram):
-    """A `TrainProgram` that also records the times of each device's actions, of updates, and of waits for a batch."""
+    """A `TrainProgram` that records the times of actions, updates and waits for a batch."""
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params) -> None:
         super().__init__(task, train_params)
@@ -26,7 +26,7 @@ class TraceProgram(train_program.TrainProgram):
         self._traced_function = tf.function(self._traced_step, autograph=False)
 
     def run_traced(self, iterator: Any) -> StepTimes:
-        """Train for one step as `run` does, and return its times in seconds since 1970, by this machine's clock."""
+        """Train for one step as `run` does. Return the times in seconds since 1970, by this machine's clock."""
         asked = time.time()
         batch = next(iterator)
         input_wait = asked, time.time()
@@ -56,15 +56,15 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, device, variables):
-        """Return the time when new values can be read: within a tf.function, a read waits for earlier assignments."""
+        """Build the timestamp at which the new values on a device can be read."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
-                      for variable in variables]
+                      for variable in variables]  # within a tf.function, a read waits for earlier assignments
             with tf.control_dependencies(values):
                 return stamps.when_computed(values[0], device)
 
     def _variables_by_device(self):
-        """Return the dictionary from the name of a device to the list of the trained variables there."""
+        """Return {device name: trained variables on the device}."""
         devices, found = [stage.device for stages in self._task.body.replicas for stage in stages], {}
         for variable in self._trainable:
             found.setdefault(variable_placement.owner(variable, devices), []).append(variable)
@@ -72,9 +72,9 @@ class TraceProgram(train_program.TrainProgram):
 
 
 class Trace:
-    """Runs training steps from fresh weights and writes their times to the folder 'trace' of a log directory.
+    """Measures training steps, and writes the times to the folder 'trace' of a log directory.
 
-    Neither checkpoints nor curves are read or written, because the time of a step does not depend on the weights.
+    Weights are fresh, because a step's time does not depend on them. No checkpoint or curve is read or written.
 
     Raises:
         ValueError: a field of `train` or `eval` is invalid.
@@ -90,7 +90,7 @@ class Trace:
         self._program = TraceProgram(self._task, params.train)
 
     def run(self, num_steps: int) -> list:
-        """Record `num_steps` steps after warm-up steps, write the files, and print the table and the advice."""
+        """Record `num_steps` steps after warm-up steps. Write the files, and print the table and the advice."""
         measured = traced.Traced.of(self._task.body, self._record(num_steps))
         paths = self._logdir.write_files('trace', measured.files())
         print(measured)
@@ -110,7 +110,7 @@ class Trace:
 
 def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_weight: Any = None,
           num_steps: int = 3) -> traced.Traced:
-    """Measure the forward and backward passes of some training steps, and change nothing in the model.
+    """Measure the forward and backward passes of training steps. The model does not change.
 
     ::
 
@@ -138,7 +138,7 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
 
 def require_compiled(model: Any) -> None:
-    """Raise TypeError or ValueError, as `trace` does, if a model is not a compiled `PipelineModel`."""
+    """Raise TypeError if `model` is not a `PipelineModel`, or ValueError if `model` is not compiled."""
     if not isinstance(model, pipeline_model.PipelineModel):
         raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
     if not model.compiled:
@@ -152,7 +152,7 @@ def require_targets(model: pipeline_model.PipelineModel, y: Any) -> None:
 
 
 class _Step:
-    """The forward and backward passes of a training step, with timestamps; the update of the weights is left out."""
+    """The forward and backward passes of a training step, with timestamps. Weights are not updated."""
 
     def __init__(self, model, x, y, sample_weight):
         self._pipe, self._x, self._clocks = model.pipe, x, action_times.Clocks()

@@ -1,4 +1,4 @@
-"""Measured steps: how their time is divided, as in GPipe's table, with advice and a picture."""
+"""Measured steps: shares of time as in GPipe's table, advice, and a picture."""
 
 import dataclasses
 import itertools
@@ -22,12 +22,12 @@ _UNEQUAL = 1.1
 
 
 def input_percent(steps: list[timeline.StepTimes]) -> float:
-    """Return the percentage of a step (from its batch's request to its update's end) spent waiting for input."""
+    """Return the percentage of a step spent waiting for input. A step begins with the request for its batch."""
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
 
 
 def input_advice(steps: list[timeline.StepTimes]) -> str | None:
-    """Return the sentence to print if devices wait too long for input, or None."""
+    """Return advice if devices wait too long for input, else None."""
     waited = input_percent(steps)
     if waited < _LARGE_PERCENT:
         return None
@@ -37,7 +37,7 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Breakdown:
-    """Shares of a step in per cent, averaged over the devices; the shares add up to 100.
+    """Shares of a step in per cent, averaged over the devices. The shares add up to 100.
 
     GPipe's table has these shares (arXiv 1811.06965, as published at NeurIPS 2019), with set-up instead of transfer.
     """
@@ -60,10 +60,10 @@ def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
 
 
 def breakdown(step: timeline.StepTimes) -> Breakdown:
-    """Split a step's time.
+    """Return the `Breakdown` of a step.
 
-    Two simulations of the same schedule divide the waiting: in one, with equal stages, only the bubble remains; in the
-    other, with measured durations of all actions, bubble and imbalance remain. The rest of the waiting is transfer.
+    Two simulations of the schedule divide the waiting. With equal stages, only the bubble remains. With the measured
+    durations of all actions, bubble and imbalance remain. The rest of the waiting is transfer.
     """
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
     bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, step.durations)]).idle, unequal)
@@ -73,16 +73,16 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 
 
 def mean_durations(steps: list[timeline.StepTimes]) -> list[dict]:
-    """Return for each replica {`Action`: mean seconds, over all steps, of actions with the same kind and stage}.
+    """Return {`Action`: mean seconds} for each replica.
 
-    A split B and a whole B are different kinds.
+    The mean is over all steps and all actions of one kind and stage. A split B and a whole B are different kinds.
     """
     replicas, kind_of = zip(*[step.durations for step in steps]), _kinds_of(steps[0].schedule)
     return [_means(durations, lambda action: (kind_of(action), action.stage)) for durations in replicas]
 
 
 def balanced_durations(schedule: schedules.Schedule, measured: list[dict]) -> dict:
-    """Return one {`Action`: seconds} for all replicas, as if the measured work were divided into equal stages."""
+    """Return one {`Action`: seconds} for all replicas, as if all stages had equal work."""
     return _means(measured, _kinds_of(schedule))
 
 
@@ -135,7 +135,7 @@ def _balance(steps, parts):
 
 
 def _work_of_stages(steps):
-    """Return for each stage the seconds of all its actions in all steps, including recomputation."""
+    """Return the seconds of each stage's actions in all steps, including recomputation."""
     work = [0.0] * steps[0].schedule.num_stages
     for durations in itertools.chain.from_iterable(step.durations for step in steps):
         for action, seconds in durations.items():
@@ -155,7 +155,7 @@ def _shared_cores(steps, num_cores):
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """Some measured steps; `print` shows where their time went, and advice."""
+    """Some measured steps. `print` shows where their time went, and advice."""
 
     steps: list[timeline.StepTimes]
     row_names: list[str]  # of the devices
@@ -163,7 +163,7 @@ class Traced:
 
     @classmethod
     def of(cls, body: gpipe_layer.GPipeLayer, steps: list[timeline.StepTimes]) -> Self:
-        """Return the `Traced` of a built pipeline's steps, with the names and cores of its devices."""
+        """Return the `Traced` of a built pipeline's steps."""
         on_cpu = any(tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages)
         return cls(steps, _row_names(body), host_processor.num_cores() if on_cpu else None)
 
@@ -187,7 +187,7 @@ class Traced:
             title, table, '\n'.join(advice(self.steps, self.num_cores))])
 
     def png(self) -> bytes:
-        """Return the bytes of a PNG file that shows a typical measured step and, below it, the simulated step."""
+        """Return a PNG picture of a typical measured step, above the simulated step."""
         typical = sorted(self.steps, key=lambda step: step.seconds)[(len(self.steps) - 1) // 2]
         panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
         return drawing.png(trace_picture.figure(panels, self.row_names))
@@ -197,7 +197,7 @@ class Traced:
         return {'timeline.png': self.png(), 'trace.json': trace_picture.trace_text(self.steps, self.row_names)}
 
     def write(self, folder: str) -> None:
-        """Write timeline.png, and trace.json for ui.perfetto.dev, to a folder, which is created if needed."""
+        """Write timeline.png, and trace.json for ui.perfetto.dev, to `folder`. Create the folder if needed."""
         path = pathlib.Path(folder).expanduser()
         path.mkdir(parents=True, exist_ok=True)
         for name, contents in self.files().items():
@@ -205,14 +205,14 @@ class Traced:
 
 
 def simulated(steps: list[timeline.StepTimes]) -> timeline.StepTimes:
-    """Return the `StepTimes` of a step simulated with mean measured times of actions and updates, without transfers."""
+    """Return a step simulated with the mean times of actions and updates. Transfers take no time."""
     ends = [(begin - step.actions_end, end - begin) for step in steps for begin, end in step.updates]
     begin, end = [max(statistics.fmean(parts), 0.0) for parts in zip(*ends)] or [0.0, 0.0]
     return simulation.replay(steps[0].schedule, mean_durations(steps), (begin, end))
 
 
 def _row_names(body):
-    """Return for each device of a built pipeline a name such as 'CPU:3, replica 1, partition 1'."""
+    """Return a name for each device, such as 'CPU:3, replica 1, partition 1'."""
     names = []
     for replica, stages in enumerate(body.replicas):
         of_replica = f'replica {replica}, ' if len(body.replicas) > 1 else ''

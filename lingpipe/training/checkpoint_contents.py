@@ -1,4 +1,4 @@
-"""The contents of a checkpoint: variables with names that do not depend on partitions.
+"""The variables of a checkpoint. Their names do not depend on partitions.
 
 ::
 
@@ -27,10 +27,10 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
 def model_variables(body: Any) -> dict:
-    """Return the weights and moving statistics of a built pipeline, in model order, as {name: Keras variable}.
+    """Return {name: Keras variable} of a built pipeline's weights and moving statistics, in model order.
 
-    Names are '<layer>/<position in the layer>_<variable>'; a shared variable is named after its first layer.
-    Variables of a Keras model are named by the paths of its layers.
+    A name is '<layer>/<position in the layer>_<variable>'. A shared variable is named after its first layer. Variables
+    of a Keras model are named by the paths of its layers.
     """
     if body.model is not None:
         return model_source.names_by_path(body.model)
@@ -42,7 +42,7 @@ def model_variables(body: Any) -> dict:
 
 
 def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
-    """Return TensorFlow's checkpoint of {name: variable}; slashes in names make nested dictionaries."""
+    """Return TensorFlow's checkpoint of {name: variable}. Slashes in names make nested dictionaries."""
     tree = {}
     for name, variable in named.items():
         *folders, leaf = name.split('/')
@@ -54,14 +54,14 @@ def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
 
 
 class WeightReader:
-    """Reads from a checkpoint what evaluation needs: each weight's moving average, or the weight if it has none."""
+    """Reads a checkpoint for evaluation. If a weight has a moving average, the average is read instead."""
 
     def __init__(self, body: Any, timeout_seconds: float = 0) -> None:
         self._named, self._timeout_seconds = model_variables(body), timeout_seconds
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> int:
-        """Read a checkpoint (by default the newest complete one in `directory`) into the model; return its step.
+        """Read a checkpoint into the model, by default the newest complete one in `directory`. Return its step.
 
         Raises:
             TrainingError: there is no checkpoint, or it is corrupt or of another model.
@@ -74,7 +74,7 @@ class WeightReader:
         return int(self._step)
 
     def restore(self, path: str) -> int:
-        """Read a checkpoint (`path` with or without '.index') into the model, and return its step."""
+        """Read a checkpoint into the model, and return its step. `path` may end in '.index'."""
         path = str(path).removesuffix('.index')
         with waits.for_checkpoint(path, 'read', self._timeout_seconds):
             stored, state = stored_shapes(path), {'global_step': self._step}
@@ -87,7 +87,7 @@ class WeightReader:
 
 
 def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, Any]) -> None:
-    """Raise TrainingError if a checkpoint contains trained low-rank parts of LoRA that the model lacks."""
+    """Raise TrainingError if a checkpoint has LoRA variables that the model lacks."""
     lost = [name for name in stored if lora.is_part(name) and name.startswith(MODEL)
             and name.removeprefix(MODEL) not in named]
     if lost:
@@ -99,7 +99,7 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Read a checkpoint into variables, given (stored name, variable) pairs; a variable's own name may differ."""
+    """Read a checkpoint into the variables of (stored name, variable) pairs."""
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name are read next
         read_state(path, state)
@@ -107,7 +107,7 @@ def read_variables(path: str, pairs: list) -> None:
 
 
 def stored_shapes(path: str) -> dict[str, list[int]]:
-    """Return {name: shape} of a checkpoint's variables; raise TrainingError if the file is missing or corrupt."""
+    """Return {name: shape} of a checkpoint's variables. Raise TrainingError if the file is missing or corrupt."""
     return {name: shape for name, (shape, _) in _stored(path).items()}
 
 
@@ -124,11 +124,11 @@ def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
 
 
 def require_match(path: str, state: dict[str, Any], partial: bool = False) -> None:
-    """Refuse a checkpoint that does not match {name: variable}; with `partial`, it may have more variables.
+    """Refuse a checkpoint that does not match {name: variable}. With `partial`, extra variables are ignored.
 
     Raises:
-        DamagedCheckpointError: it cannot be read.
-        TrainingError: it is missing, or has other names, shapes or dtypes.
+        DamagedCheckpointError: the checkpoint cannot be read.
+        TrainingError: the checkpoint is missing, or has other names, shapes or dtypes.
     """
     stored = _stored(path)
     wanted = {name: (list(variable.shape), tf.as_dtype(variable.dtype)) for name, variable in state.items()}
@@ -146,9 +146,10 @@ def require_match(path: str, state: dict[str, Any], partial: bool = False) -> No
 
 
 def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Read a checkpoint into matching variables, {name: variable}; ignore the checkpoint's other variables.
+    """Read a checkpoint into the variables {name: variable}. The checkpoint's other variables are ignored.
 
-    By default this machine reads everything. Raises DamagedCheckpointError if the checkpoint cannot be read.
+    By default this machine reads everything. Raise DamagedCheckpointError if the checkpoint is corrupt, TrainingError
+    if there is none.
     """
     try:
         checkpoint_of(state).read(str(path), options=options).assert_existing_objects_matched().expect_partial()
@@ -159,14 +160,14 @@ def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOpt
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Return options: each machine writes its own shard if all see `directory`; else this machine writes all."""
+    """Return options: each machine handles its shard if all see `directory`. Otherwise this machine handles all."""
     hosts = {device_kinds.host_of(device) for device in devices}
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
 
 
 def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Write a random text to a file in `directory`; return whether all `hosts` read the text at the same path."""
+    """Return whether all `hosts` see `directory`. Each has to read a random text that is written there."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:

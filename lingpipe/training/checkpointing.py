@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: written while the run continues, kept, deleted and restored.
+"""The checkpoints of a training run. A thread writes them while training continues.
 
 ::
 
@@ -27,7 +27,7 @@ _NICENESS = 10
 
 
 class BackgroundWriter:
-    """Runs one function at a time in a thread, and raises its errors in the calling thread."""
+    """Runs one function at a time in a thread. Errors are raised in the calling thread."""
 
     def __init__(self) -> None:
         self._threads = concurrent.futures.ThreadPoolExecutor(
@@ -35,12 +35,12 @@ class BackgroundWriter:
         self._work: concurrent.futures.Future[None] | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Wait for the previous function and raise its error, if any; then start a function without arguments."""
+        """Start `work` in the thread. First wait for the previous function, and raise its error if it failed."""
         self.wait()
         self._work = self._threads.submit(work)
 
     def check(self) -> None:
-        """Raise the error of the function if it has already failed; do not wait."""
+        """Raise the function's error if it has already failed. Do not wait."""
         if self._work and self._work.done():
             self.wait()
 
@@ -51,7 +51,7 @@ class BackgroundWriter:
             work.result()
 
     def close(self) -> None:
-        """Wait for the function; log its error as a warning, to let an earlier error end the run."""
+        """Wait for the function. Only warn of its error, because an earlier error may be ending the run."""
         try:
             self.wait()
         except (errors.TrainingError, tf.errors.OpError) as error:
@@ -59,7 +59,7 @@ class BackgroundWriter:
 
 
 def _let_others_go_first() -> None:
-    """Lower the priority of this thread, so that steps get the cores first; Linux has a priority for each thread."""
+    """Lower this thread's priority, so that steps get the cores first. On Linux each thread has a priority."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
@@ -75,8 +75,7 @@ class Checkpointer:
 
     Args:
         writer: the `BackgroundWriter` of the training run; None: a new one.
-        wait: function, such as `waits.for_checkpoint`, that takes a path and 'written' or 'read', and returns the scope
-            of a wait.
+        wait: function from a path and 'written' or 'read' to the scope of a wait, such as `waits.for_checkpoint`.
 
     Attributes:
         state: dictionary from the names in a checkpoint to `tf.Variable`.
@@ -94,7 +93,7 @@ class Checkpointer:
         self._current: str | None = None  # the checkpoint of this state, if it has been written or read
 
     def save(self, position: Callable[[], int | None] = lambda: 0) -> str | None:
-        """Write a checkpoint of the current step, from any thread, and return its path.
+        """Write a checkpoint of the current step, and return its path. Any thread may call `save`.
 
         Nothing is written if the state has not changed since the last save or restore.
 
@@ -115,7 +114,7 @@ class Checkpointer:
         return path
 
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
-        """Copy the state of the current step, and return the path; a thread writes the copy, then calls `then`.
+        """Copy the current state, and return the checkpoint's path. A thread writes the copy, then calls `then`.
 
         First wait for the previous checkpoint, and raise its error.
         """
@@ -123,7 +122,7 @@ class Checkpointer:
         return self._begin_write(copied_to_hosts(self.state), then)
 
     def _begin_write(self, copies: dict[str, tf.Tensor], then: Callable[[], None] = lambda: None) -> str:
-        """Write a copy of the state in a thread; return the path that the checkpoint will have."""
+        """Start to write a copy of the state in the thread. Return the checkpoint's path."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write, path, copies, then))
         return path
@@ -150,7 +149,7 @@ class Checkpointer:
         return checkpoint_contents.checkpoint_options(self._directory, devices)
 
     def restore_newest(self) -> str | None:
-        """Read the newest complete checkpoint and return its path, or None; warn of corrupt ones, which stay.
+        """Read the newest complete checkpoint. Return its path, or None. Corrupt checkpoints cause warnings, and stay.
 
         Raises:
             TrainingError: all are corrupt, or the newest complete one is of another model.
@@ -181,7 +180,7 @@ def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return {name: variable}; slot names contain the optimizer's class, so slots of another class do not match."""
+    """Return {name: variable} of an optimizer. Names contain its class, so slots of another class do not match."""
     inner = training_optimizer.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
@@ -191,7 +190,7 @@ def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, ker
 
 
 def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    """Copy each variable of {name: variable} to the memory of its host; later steps change no copy.
+    """Copy each variable of `state` to the memory of its host. Later steps change no copy.
 
     If a variable is already in the memory of a host, the copy at first shares the variable's buffer. When a step
     changes the variable, TensorFlow gives it a new buffer.

@@ -26,7 +26,7 @@ _UNFINISHED = re.compile(r'ckpt-\d+(_temp|\.data-\d+-of-\d+)|checkpoint\.new|see
 
 
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
-    """Read the newest complete checkpoint of a folder; warn of the corrupt ones, and change nothing.
+    """Read the newest complete checkpoint of a folder. Warn of corrupt checkpoints, and delete none.
 
     Only reading shows whether a file is corrupt, because TensorFlow stores a checksum of every value. So `read`, given
     a path, reads a checkpoint or raises `DamagedCheckpointError`.
@@ -76,7 +76,7 @@ def step_of(path: str) -> int:
 
 
 def keep_newest(path: str, max_to_keep: int, damaged: Collection[str] = ()) -> None:
-    """Delete checkpoints beside `path` except `damaged` and the `max_to_keep` newest; `path` counts as newest."""
+    """Delete all but the `max_to_keep` newest checkpoints beside `path`. Keep `damaged`. Count `path` as newest."""
     directory = os.path.dirname(path)
     others = [each for each in complete(directory) if each != path and each not in damaged]
     for each in others[max_to_keep - 1:]:
@@ -93,7 +93,7 @@ def delete(path: str) -> None:
 
 
 def _write_list(directory: str, paths: list[str]) -> None:
-    """Write a folder's list of checkpoints in TensorFlow's form; the last path is the newest checkpoint."""
+    """Write TensorFlow's list of a folder's checkpoints. The last of `paths` is the newest."""
     names = [os.path.basename(path) for path in paths]
     lines = [f'model_checkpoint_path: "{names[-1]}"\n', *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
     logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), ''.join(lines))
@@ -126,7 +126,7 @@ class BestCheckpoint:
         self._best: dict[str, Any] | None = None  # the contents of best.json
 
     def read(self, is_larger_better: bool | None, resumes: bool) -> None:
-        """Read the record of an earlier process; delete it if new values cannot be compared with it.
+        """Read the record of an earlier process. Delete a record that new values cannot be compared with.
 
         Args:
             resumes: whether the training run continues from a checkpoint.
@@ -147,7 +147,7 @@ class BestCheckpoint:
         tf.io.gfile.remove(self._file)
 
     def improved(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-        """Return the record to write with the step's checkpoint; None if the step's value is not the best so far."""
+        """Return the record of a step if its value is the best so far, else None."""
         value = metrics.get(self._metric) if self._metric else None
         if value is None or not math.isfinite(value):
             return None
@@ -157,5 +157,5 @@ class BestCheckpoint:
         return self._best
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write best.json; call `write` only after the checkpoint of the record is complete."""
+        """Write best.json. The checkpoint of `record` must be complete already."""
         logdir.replace_text(self._file, json.dumps(record) + '\n')

@@ -20,11 +20,11 @@ _LESS_MEMORY = {'none': 'stage', 'selective': 'stage', 'stage': 'layer'}
 
 
 class TrainingError(Exception):
-    """Training stopped for a reason outside the program; the message says what happened and what to do."""
+    """Training stopped for a reason outside the program. The message says what happened and what to do."""
 
 
 class DamagedCheckpointError(TrainingError):
-    """A checkpoint cannot be read; `reason` says in a few words why."""
+    """A checkpoint cannot be read. `reason` says in a few words why."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')
@@ -32,15 +32,15 @@ class DamagedCheckpointError(TrainingError):
 
 
 class LostWorkerError(TrainingError):
-    """Another process of the cluster ended or hangs: the same command resumes from the newest checkpoint."""
+    """Another process of the cluster ended or hangs. The same command resumes from the newest checkpoint."""
 
 
 class WorkerIsBackError(LostWorkerError):
-    """A worker that was left out answers again: training continues with it from the newest checkpoint."""
+    """A worker that was left out answers again. Training continues with it from the newest checkpoint."""
 
 
 def exit_code(error: Any) -> Any:
-    """Return the exit code of a program that an error ends: EXIT_TRY_AGAIN if a restart can help, else 1."""
+    """Return the exit code for an error: EXIT_TRY_AGAIN if a restart can help, else 1."""
     while error is not None:
         if isinstance(error, (LostWorkerError, ConnectionError)) or is_lost_machine(error):
             return EXIT_TRY_AGAIN
@@ -49,7 +49,7 @@ def exit_code(error: Any) -> Any:
 
 
 def cause(error: Any) -> str:
-    """Return the cause in an error's message: one line without names of TensorFlow's operations.
+    """Return the cause in an error's message, as one line without names of operations.
 
     The message of an error in a graph first says where the graph was built, and has the cause once for each device.
     """
@@ -96,12 +96,12 @@ def of_input(error: tf.errors.OpError) -> str:
 
 
 def is_lost_machine(error: Any) -> bool:
-    """Return whether an error means that another machine or its program was lost; a restart can fix such errors."""
+    """Return whether an error means that another machine or its program was lost."""
     return isinstance(error, _LOST) or any(words in str(error) for words in _OF_LOST)
 
 
 def machine(error: BaseException) -> str:
-    """Return the name of the machine that an error is about, capitalised for the beginning of a sentence."""
+    """Return the machine that an error is about, such as 'Worker 1', or 'Another machine' if unknown."""
     text = str(error)
     task = _REMOTE_TASK.search(text, max(text.find('remote target'), 0))  # earlier text names devices of this machine
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'

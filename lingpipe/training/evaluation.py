@@ -34,11 +34,10 @@ class Evaluator:
         self._function = tf.function(self._batch, autograph=False)
 
     def require_fit(self, name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-        """Before training begins, refuse an input that the model cannot evaluate; `name` is 'Dev' or 'Test'.
+        """Refuse an evaluation input that does not fit the model. `name` is 'Dev' or 'Test'.
 
         Raises:
-            ValueError: the examples of `data` do not fit the model, or a class has another index than in
-                `training_input`.
+            ValueError: the examples do not fit the model, or a class has another index than in `training_input`.
         """
         self._task.check_input(data)
         _require_same_classes(name, data, training_input)
@@ -52,7 +51,7 @@ class Evaluator:
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
-        """Compute the metrics over all examples, each weighted by its weight; None if interrupted.
+        """Return the metrics over all examples, each with its weight, or None if interrupted.
 
         Args:
             batches: finite iterable of like-shaped batches (images, labels, weights), such as a `tf.data.Dataset`.
@@ -89,7 +88,7 @@ class Evaluator:
 
 
 def _require_same_classes(name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-    """Raise ValueError if a class name occurs in both inputs, but with different class numbers."""
+    """Raise ValueError if a class has different numbers in the two inputs."""
     numbers, trained = ({each: number for number, each in enumerate(_class_names(part))}
                         for part in (data, training_input))
     for each in numbers.keys() & trained.keys():
@@ -111,10 +110,10 @@ def _of_one_example(batch: tuple) -> tuple:
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = watchdog.for_batch) -> Generator[Any, None, None]:
-    """Yield the batches of an evaluation, each after a wait of its own; the first wait includes opening the input.
+    """Yield the batches of an evaluation, each after a limited wait. The first wait includes opening the input.
 
     Args:
-        wait: function like `watchdog.for_batch`; the scope that it returns ends the process if no batch comes in time.
+        wait: function like `watchdog.for_batch`. The returned scope ends the process if no batch comes in time.
     """
     count, is_awaited = 0, True
     with wait(data.source, train_params.input_timeout_seconds, lambda: count if is_awaited else None):
@@ -125,7 +124,7 @@ def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
 
 
 def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
-    """Read the first batch of an evaluation input before training begins, because a later error would lose steps."""
+    """Raise ValueError if an evaluation input has no examples. Later, in training, the error would lose steps."""
     with contextlib.closing(batches_of(data, train_params)) as batches:  # a Ctrl-C in a finalizer would be ignored
         if next(batches, None) is None:
             raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
@@ -133,7 +132,7 @@ def require_examples(name: str, data: base_input.BaseInput, train_params: hyperp
 
 
 class TrainedTask:
-    """The task of a run; the task may have another number of partitions here than in training."""
+    """The task of a run. Its number of partitions may differ from training."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None,
                  input_spec: Any = None) -> None:
@@ -160,7 +159,7 @@ class CheckpointEvaluation(TrainedTask):
         self._curves = {}
 
     def once(self, path: str | None = None) -> dict:
-        """Evaluate a checkpoint, by default the newest complete one; print and return {dataset: metrics}."""
+        """Evaluate a checkpoint, by default the newest complete one. Print and return {dataset: metrics}."""
         step = self._reader.restore_chosen(path, self._logdir.train)
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True) or {}
                    for name, data in self._inputs.items()}
@@ -173,14 +172,14 @@ class CheckpointEvaluation(TrainedTask):
         return results
 
     def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
-        """Write curves; create their folder only when there is something to write."""
+        """Write curves. Their folder is created at the first point."""
         if name not in self._curves:
             self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
         self._curves[name].scalars(step, metrics)
         self._curves[name].flush()
 
     def follow(self, timeout_seconds: float | None = None) -> None:
-        """Evaluate each new checkpoint, until the run's last step, or until none comes for `timeout_seconds`."""
+        """Evaluate new checkpoints until the run's last step. End early if none comes for `timeout_seconds`."""
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)

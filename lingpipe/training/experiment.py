@@ -1,4 +1,4 @@
-"""Checks of an experiment's params; the input and the task built from the params; and the placement."""
+"""Checks of an experiment's params, construction of its input and task, and the placement of a run."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _SMALLEST_NUMBERS = {
 
 
 def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.Params) -> None:
-    """Raise ValueError, with a message that says what to do, if a field of training or evaluation cannot work."""
+    """Raise ValueError if a field of training or evaluation cannot work."""
     for field, smallest in _SMALLEST_INTEGERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, int)
     for field, smallest in _SMALLEST_NUMBERS.items():
@@ -54,7 +54,7 @@ def require_evaluation_inputs(evaluation: hyperparams.Params, inputs: Mapping[st
 
 
 def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, metric_names: set) -> bool | None:
-    """Return whether a larger value of `eval.best_metric` is better; None if no best checkpoint is kept.
+    """Return whether a larger value of `eval.best_metric` is better. Return None if no best checkpoint is kept.
 
     Raises:
         ValueError: the task has no such metric, or nothing says which values are better.
@@ -81,7 +81,7 @@ def _check_at_least(field: str, value: Any, smallest: int,
 
 
 def build_input(input_params: hyperparams.InstantiableParams, random_seed: int = 0) -> base_input.BaseInput:
-    """Instantiate an input; if its `seed` is None, it gets `random_seed`, the seed of training."""
+    """Instantiate an input. If its `seed` is None, use `random_seed`."""
     p = input_params.Copy()
     if 'seed' in p and p.seed is None:
         p.seed = random_seed
@@ -89,7 +89,7 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
 
 
 def input_spec(params: hyperparams.Params) -> Any:
-    """Return the nest of `tf.TensorSpec` that an experiment's body takes; prepare no data.
+    """Return the nest of `tf.TensorSpec` that an experiment's body takes. Prepare no data.
 
     Raises:
         ValueError: a size of the input is invalid; this is checked here, because the input is not built.
@@ -105,8 +105,8 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
                logdir: str | None = None) -> base_task.BaseTask:
     """Instantiate the task and create its weights on the devices of their partitions.
 
-    A model's own weights, such as those of a preset, are not loaded. Measured times of layers are stored in `logdir`,
-    unless params name another folder.
+    A model's own weights, such as a preset's, are not loaded. Measured times of layers are stored in `logdir`, unless
+    params name another folder.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices
@@ -118,7 +118,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
 
 
 def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
-    """Return a copy of the body's params with seed, precision and, under a memory limit, the number of slots."""
+    """Return a copy of the body's params with seed and precision. Under a memory limit, set the number of slots too."""
     p = params.task.body.Copy()
     if p.random_seed is None:
         p.random_seed = params.train.random_seed
@@ -142,7 +142,7 @@ def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
 
 
 class Placement:
-    """Placement on the devices of this process; `lingpipe/placements` has subclasses for other placements.
+    """Placement on the devices of this process. Its subclasses are in `lingpipe/placements`.
 
     ::
 
@@ -151,8 +151,8 @@ class Placement:
                 ──> evaluate(...)   build the evaluation of a batch
 
     Attributes:
-        devices: list of device names, one for each partition of each replica that this process builds; if params name
-            devices, the list is not used. None: devices are chosen.
+        devices: list of device names, one for each partition of each replica that this process builds. None: devices
+            are chosen. Devices that params name take precedence.
     """
 
     def __init__(self, devices: list[str] | None = None) -> None:
@@ -173,5 +173,5 @@ class Placement:
         return train_program.TrainProgram(task, train_params)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Build `function(batch)` for an evaluation batch on the devices of the task, and return its results."""
+        """Return `function(batch)` for an evaluation batch, built on the devices of the task."""
         return function(batch)

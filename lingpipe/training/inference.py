@@ -1,4 +1,4 @@
-"""Use of a trained model: export to Keras and TensorFlow Serving, generation, translation, and classification."""
+"""Use of a trained model: export, generation, translation and classification."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _NOT_FINITE = b'the model returns numbers that are not finite'
 
 
 class Exporter(evaluation.TrainedTask):
-    """Builds a task's layers as one plain Keras model on one device, with the weights of a checkpoint.
+    """Exports a checkpoint as one plain Keras model on one device.
 
     The Keras file needs no LingPipe if all layers are Keras's own; the SavedModel is for TensorFlow Serving.
     """
@@ -39,11 +39,10 @@ class Exporter(evaluation.TrainedTask):
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Write the model of a checkpoint (by default the newest complete one), with its moving averages if any.
+        """Export a checkpoint, by default the newest complete one. Moving averages, if any, replace weights.
 
         Returns:
-            List of paths: the Keras file, the SavedModel, the names of classes if any, and the preset of a KerasHub
-            model.
+            List of paths: the Keras file, the SavedModel, then the names of classes and a KerasHub preset, if any.
         """
         step = self._reader.restore_chosen(path, self._logdir.train)
         folder = self._logdir.create_folder('export')
@@ -57,7 +56,7 @@ class Exporter(evaluation.TrainedTask):
         return [keras_path, saved_model_path, *others]
 
     def _export_classes(self, folder: str) -> list[str]:
-        """If the classes have names, write the names in the order of the model's outputs."""
+        """Write the names of classes, if any, in the order of the model's outputs."""
         names = self._params.input.cls.ClassNames(self._params.input)
         if names is None:
             return []
@@ -66,7 +65,7 @@ class Exporter(evaluation.TrainedTask):
         return [path]
 
     def _export_source(self, folder: str) -> list[str]:
-        """Write the model in formats of its source, such as a KerasHub preset, with the input's tokenizer if any."""
+        """Write the model in its source's formats, such as a KerasHub preset. Include the input's tokenizer, if any."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -80,21 +79,21 @@ class Exporter(evaluation.TrainedTask):
         return keras.Model(inputs, outputs, name=name)
 
     def _of_plain_data(self, name: str) -> keras.Model:
-        """Return a model that takes plain data, such as pixels (0 to 255), and prepares them as the input does."""
+        """Return a model that takes plain data, such as pixels from 0 to 255, and preprocesses them."""
         inputs = _keras_inputs(self._input_spec)
         return keras.Model(inputs, self._model(self._preprocessing(inputs)), name=f'{name}_of_plain_data')
 
 
 def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
                   name: str = 'inputs') -> keras.KerasTensor | dict[str, keras.KerasTensor]:
-    """Return the Keras inputs of a model, whose input is one tensor or a dictionary of tensors."""
+    """Return the Keras input for one spec, or {name: Keras input} for a dictionary of specs."""
     if isinstance(specs, dict):
         return {key: _keras_inputs(spec, key) for key, spec in specs.items()}
     return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)
 
 
 class CheckpointGeneration(evaluation.TrainedTask):
-    """Generates text; of the params' input, only the tokenizer is used."""
+    """Generates text. Of the params' input, only the tokenizer and the spec are used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
                  devices: list[str] | None = None) -> None:
@@ -124,7 +123,7 @@ class CheckpointGeneration(evaluation.TrainedTask):
 
 
 class CheckpointTranslation(evaluation.TrainedTask):
-    """Translates; of the params' input, only the tokenizer is used."""
+    """Translates. Of the params' input, only the tokenizer and the spec are used."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         tokenizer = params.input.tokenizer.Instantiate()
@@ -140,7 +139,7 @@ class CheckpointTranslation(evaluation.TrainedTask):
 
 
 class Prediction(evaluation.TrainedTask):
-    """Classifies files with a checkpoint of a run; no examples of the run's dataset are read.
+    """Classifies files with a checkpoint of a run. No examples of the run's dataset are read.
 
     ::
 
@@ -156,11 +155,11 @@ class Prediction(evaluation.TrainedTask):
         self._input, self._class_names = params.input, params.input.cls.ClassNames(params.input)
 
     def run(self, files: str, output: str | None = None, path: str | None = None) -> list[dict[str, Any]]:
-        """Write a line of JSON for each example, in the order of the files, and return the lines as dictionaries.
+        """Write a line of JSON for each example, in the order of the files. Return the lines as dictionaries.
 
         Args:
             files: path of a file or a folder, or a glob pattern.
-            output: path of the file to write or replace; its folder is created if needed; None: print the lines.
+            output: path of the file to write or replace. Its folder is created if needed. None: print the lines.
         """
         if output and os.path.realpath(output) in map(os.path.realpath, base_input.paths_of(files)):
             raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')

@@ -1,4 +1,4 @@
-"""The initial weights of a new training run: from a preset, or from checkpoints, by rules as in Lingvo.
+"""The initial weights of a new training run, from a preset or checkpoints. Rules for checkpoints are as in Lingvo.
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
@@ -25,7 +25,7 @@ _MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: hyperparams.Params) -> None:
-    """Raise ValueError if the fields of training that name initial checkpoints cannot work."""
+    """Raise ValueError if a field for initial checkpoints cannot work."""
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
                          "'%s')], []) are the rules for all variables of a checkpoint.")
@@ -47,7 +47,7 @@ def validate(train: hyperparams.Params) -> None:
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
-    """Load a model's own initial weights, then weights of checkpoints, and report the newly initialised variables.
+    """Load a model's own initial weights, then weights of checkpoints. Print which variables no checkpoint gave.
 
     Raises:
         TrainingError: a checkpoint is missing or corrupt, or lacks a variable that a rule names.
@@ -73,7 +73,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
 
 
 def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
-    """Return {name: name}, in the form of `_mapped`, for the variables that a checkpoint has under the same name."""
+    """Return {name: name} of the variables that a checkpoint has too. Raise TrainingError if it has none."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:
@@ -85,7 +85,7 @@ def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
 
 def _mapped(named: dict[str, keras.Variable], rules: Sequence[tuple[str, str]],
             ignored: Sequence[str]) -> dict[str, str]:
-    """Return {name: name in the checkpoint} of the variables that match a rule and no expression in `ignored`."""
+    """Return {name: name in the checkpoint} by `rules`. Leave out the variables that match `ignored`."""
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
             raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; '

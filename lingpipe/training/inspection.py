@@ -1,4 +1,4 @@
-"""Descriptions of a plan, and of a model's layers and partitions before anything is allocated."""
+"""Descriptions of a plan, and of a model's layers and partitions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ _LEAST_GFLOPS = 10  # smaller numbers are shown as MFLOPs
 
 
 def model_analysis(body_params: hyperparams.Params, input_spec: Any, devices: list[str]) -> str:
-    """Return a table of layers and a table of partitions; no weight is allocated, and no layer runs."""
+    """Return a table of layers and a table of partitions. No weight is allocated, and no layer runs."""
     by_time = body_params.partition_by == 'time'
     p = body_params.Copy().Set(partition_by='flops') if by_time else body_params
     schedule = validation.make_schedule(p)
@@ -50,7 +50,7 @@ def _shapes(outputs: Any) -> str:
 
 
 def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Tabulate a plan (memory in MiB); if the plan does not fit, name `alternative`, which fits on more devices."""
+    """Return table, numbers and verdict of `plan`. If `plan` does not fit, name `alternative`, if any, which does."""
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 
@@ -113,7 +113,7 @@ def _numbers(plan: plans.Plan) -> str:
 
 
 def _has_times(plan: plans.Plan) -> bool:
-    """Return whether seconds are meaningful: without an accelerator, plans assume a CPU core, just to compare plans."""
+    """Return whether a plan's seconds are meaningful. Those for the assumed CPU core only serve to compare plans."""
     return bool(plan.setting.layer_times) or plan.setting.accelerator is not accelerators.CPU
 
 
@@ -142,7 +142,7 @@ def _seconds(seconds: float) -> str:
 
 
 def comparison(found: Sequence[plans.Plan]) -> str:
-    """Return a table of plans, best first; its last column says how much worse each other plan is than the best."""
+    """Return a table of plans, best first. The last column compares each plan with the best."""
     step = 'step ms' if _has_times(found[0]) else 'relative step'
     header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
     return wording.table(header, [_compared(plan, found[0]) for plan in found])

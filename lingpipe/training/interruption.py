@@ -1,4 +1,4 @@
-"""Graceful stopping: after a signal the current step ends, so that a checkpoint can be written."""
+"""Graceful stopping by signals: the current step ends, then a checkpoint can be written."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ _Handler = Callable[[int, types.FrameType | None], Any] | int | None  # what `si
 
 
 class Interruption:
-    """A request to stop the program; `stop` is called when the request comes.
+    """A request to stop the program. `stop` is called when the request comes.
 
     Attributes:
         reason: name of the signal, or another reason; None before any request.
@@ -38,7 +38,7 @@ class Interruption:
         self._stop()
 
     def end_process(self) -> NoReturn:
-        """End this process at once, from any thread: by SIGINT after Ctrl-C, else with the exit code TRY_AGAIN."""
+        """End this process at once, from any thread. After Ctrl-C end by SIGINT, else with exit code TRY_AGAIN."""
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()
@@ -46,13 +46,13 @@ class Interruption:
 
     @property
     def is_by_user(self) -> bool:
-        """Whether Ctrl-C asked to stop; if so, a loop over training runs should end too."""
+        """Whether Ctrl-C asked to stop. If so, a loop over training runs should end too."""
         return self.reason == signal.SIGINT.name
 
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Yield an `Interruption`; the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 inside this scope only sets it.
+    """Yield an `Interruption`, which a first SIGTERM, SIGINT, SIGHUP or SIGUSR1 sets.
 
     A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
@@ -84,7 +84,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
 
 
 def end_at_signals() -> None:
-    """Let SIGTERM, SIGHUP and SIGUSR1 end this process at once (exit code TRY_AGAIN) until `catch_signals` runs."""
+    """Let SIGTERM, SIGHUP and SIGUSR1 end this process with exit code TRY_AGAIN. `catch_signals` overrides this."""
     for number in waits.STOP_SIGNALS:
         if signal.getsignal(number) is signal.SIG_DFL and number != signal.SIGINT:
             signal.signal(number, _end_to_resume)
@@ -97,7 +97,7 @@ def _end_to_resume(number: int, unused_frame: types.FrameType | None) -> NoRetur
 
 
 def end_by(number: int) -> NoReturn:
-    """End this process by a signal, from any thread, so that a shell loop ends too."""
+    """End this process by a signal, from any thread. A shell loop then ends too."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Whether a SIGTERM or SIGINT first came over a second ago; `times`, {number: first time}, is updated."""
+    """Return whether a SIGTERM or SIGINT first came over a second ago. `times` records {number: first time}."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 

@@ -39,7 +39,7 @@ _PATTERNS = '*?[\\'
 
 
 class LogDir:
-    """The files of one training run, in a folder of this machine or elsewhere, such as 'gs://bucket/run'.
+    """The files of one training run. Their folder may be remote, such as 'gs://bucket/run'.
 
     Raises:
         ValueError: TensorFlow would take the path for a pattern, and read other files.
@@ -53,7 +53,7 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
 
     def create(self) -> None:
-        """Create the folder for a training run, if needed; raise TrainingError as `create_folder` does."""
+        """Create the folders of a training run, if needed. Raise TrainingError as `create_folder` does."""
         self.create_folder('train')
         self.create_folder('control')
 
@@ -73,7 +73,7 @@ class LogDir:
         return folder
 
     def write_files(self, folder: str, files: Mapping[str, str | bytes]) -> list[str]:
-        """Write or replace files, {name: contents}, in a folder of the log directory; return their paths."""
+        """Write or replace `files`, {name: contents}, in a folder of the log directory. Return the paths."""
         paths = [tf.io.gfile.join(self.create_folder(folder), name) for name in files]
         for path, contents in zip(paths, files.values()):
             replace_text(path, contents)
@@ -119,7 +119,7 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def require_run(self, params_text: str) -> None:
-        """Require the folder to exist; warn if params have another model than the run, even if the weights fit."""
+        """Raise TrainingError if the folder does not exist. Warn if the params have another model than the run."""
         self.require()
         earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):
@@ -127,7 +127,7 @@ class LogDir:
                             '--model_params_override, which are in control/params.txt.', self.path)
 
     def read(self, *names: str) -> str | None:
-        """Return the text of a file, or None if it does not exist; `names` form its path below this folder."""
+        """Return the text of a file, or None if there is none. `names` form the path below this folder."""
         return read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
@@ -145,7 +145,7 @@ class LogDir:
         return dict(line.split(' ', 1) for line in (self.read('control', 'versions.txt') or '').splitlines())
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
-        """Return the arguments of the last `write_left_out`; None if the training run has not begun."""
+        """Return the arguments of the last `write_left_out`. Return None if there was none."""
         text = self.read('control', 'left_out.json')
         if text is None:
             return None
@@ -153,7 +153,7 @@ class LogDir:
         return record['left_out'], record['num_devices']
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
-        """Record the workers that are left out, such as 'worker:1', for a chief that restarts.
+        """Record the workers that are left out, such as 'worker:1'. A restarted chief reads the record.
 
         `num_devices` is the number of devices of all workers; None if the chief does not see them.
         """
@@ -161,7 +161,7 @@ class LogDir:
 
 
 def versions() -> dict[str, str]:
-    """Return what a run depends on, by name: the processor, GPUs, and versions of Python and packages."""
+    """Return {name: text}: the processor, the GPUs, and the versions of Python and packages."""
     found = {'processor': f'{host_processor.name()}, {host_processor.num_cores()} cores'}
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     if gpus:
@@ -182,7 +182,7 @@ def read_text(file: str) -> str | None:
 
 
 def replace_text(file: str, text: str | bytes) -> None:
-    """Replace a file atomically, so that a full disk or a kill leaves the old one complete."""
+    """Replace a file atomically. A full disk or a kill leaves the old file complete."""
     with tf.io.gfile.GFile(f'{file}.new', 'wb') as stream:
         stream.write(text)
     tf.io.gfile.rename(f'{file}.new', file, overwrite=True)

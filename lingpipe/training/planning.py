@@ -1,4 +1,4 @@
-"""`lingpipe.plan`: what fits, how fast it is, and values instead of 'auto', before anything runs."""
+"""`lingpipe.plan`: what fits, how fast it is, and values instead of 'auto'."""
 
 import functools
 import os
@@ -46,7 +46,7 @@ class Planned:
 
     @property
     def sentence(self) -> str:
-        """Say whether the model fits, and if not, what would help."""
+        """Sentence that says whether the model fits, and if not, what would help."""
         return inspection.sentence(self.plan, self.device_name, self.alternative)
 
     def png(self) -> bytes:
@@ -75,10 +75,10 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
             core, with as much memory as the body's `memory_limit` says.
         device_memory: memory of a device, as '16GiB' or in bytes; None: the accelerator's memory.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input; required for `GPipeLayer.Params()` and a
-            `GPipeLayer` made from a list of layers, which do not specify their input.
-        profile_device: name of the device on which layers are measured where `partition_by` is 'time' or 'auto'; None:
-            nothing is measured, and times follow from floating-point operations and bytes.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input. Required for `GPipeLayer.Params()` and for a
+            `GPipeLayer` made from a list of layers: neither specifies its input.
+        profile_device: device to measure layers on if `partition_by` is 'time' or 'auto'. None: nothing is measured,
+            and times follow from floating-point operations and bytes.
         batch_size: number of rows in a Keras model's training batch; None: as the model's inputs or `input_specs` say.
 
     Raises:
@@ -110,9 +110,9 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 
 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
-    """Return params with values instead of 'auto', by default for the devices of this machine, and print the values.
+    """Return params with values instead of 'auto', by default for this machine's devices. Print the values.
 
-    With partition_by='auto' layers are measured first (not on TPUs); otherwise times follow from operations and bytes.
+    With partition_by='auto' layers are measured, except on TPUs. Otherwise times follow from operations and bytes.
     """
     if not resolution.is_open(params.task.body):
         return params
@@ -127,7 +127,7 @@ def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu:
 
 
 def num_local_devices(on_cpu: bool = False) -> int:
-    """Return the number of accelerators; without any, or with `on_cpu`, the number of processor cores."""
+    """Return the number of accelerators. Without any, or with `on_cpu`, return the number of processor cores."""
     kind = _local_kind(on_cpu)
     return os.cpu_count() or 1 if kind == 'CPU' else len(tf.config.list_physical_devices(kind))
 
@@ -138,7 +138,7 @@ def _local_kind(on_cpu: bool) -> str:
 
 
 def _local_memory(kind: str, num_devices: int) -> int | None:
-    """Return a GPU's memory (None if unknown), a CPU device's share of the host's memory, or None for a TPU."""
+    """Return the memory of a device in bytes. Return None for a TPU, and if a GPU's memory is unknown."""
     if kind != 'CPU':
         return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
@@ -159,12 +159,12 @@ def _with_body(params: hyperparams.Params, chosen: plans.Plan) -> hyperparams.Pa
 
 
 class _Subject(NamedTuple):
-    """What is planned: its Params, its pipeline's Params, the specs of its input, and where its layers come from."""
+    """What is planned."""
 
-    params: hyperparams.Params
-    body: hyperparams.Params
-    specs: Any
-    source: Any = None  # None: that of the body
+    params: hyperparams.Params  # of an experiment or a pipeline
+    body: hyperparams.Params  # of the pipeline
+    specs: Any  # of the input
+    source: Any = None  # of the layers; None: the source of the body
     num_slots: float = _SLOTS_OF_ADAM  # tensors that training keeps for each weight
 
 
@@ -193,7 +193,7 @@ def _(model: keras.Model, input_specs: Any) -> _Subject:
 
 @_subject.register
 def _(pipe: gpipe_layer.GPipeLayer, input_specs: Any) -> _Subject:
-    params = hyperparams.CopyFieldsTo(pipe.params, type(pipe).Params())  # those of the pipeline are frozen
+    params = hyperparams.CopyFieldsTo(pipe.params, type(pipe).Params())  # params of a pipeline are frozen
     return _Subject(params, params, input_specs or pipe.source.input_specs, pipe.source)
 
 
@@ -203,6 +203,6 @@ def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
 
 
 def _slots_of(model: keras.Model) -> float:
-    """Return the number of slots of a model's optimizer; if the model is not compiled, the number for Adam."""
+    """Return the number of slots of a model's optimizer. If the model is not compiled, assume Adam."""
     optimizer = getattr(model, 'optimizer', None)
     return training_optimizer.count_slots(optimizer) if optimizer else _SLOTS_OF_ADAM

@@ -1,4 +1,4 @@
-"""A training run before its first step: all is built and restored, and what cannot work is refused."""
+"""A training run before its first step. All parts are built, checked and restored."""
 
 import functools
 import time
@@ -71,7 +71,7 @@ class PreparedRun:
         self._iterator: Any = None
 
     def _waiting_for(self, what: str) -> waits.Wait:
-        """Return the scope of a wait until other processes reach the same point; `what` names what is awaited."""
+        """Return the scope of a wait for other processes. `what` names the awaited event."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
     def _make_checkpointer(self, directory: str, max_to_keep: int) -> checkpointing.Checkpointer:
@@ -81,7 +81,7 @@ class PreparedRun:
         return checkpointing.Checkpointer(directory, self._program, max_to_keep, self._writer, wait)
 
     def check(self) -> None:
-        """Do all that comes before the first step: the model is built, and every input gives a batch."""
+        """Prepare the first step, but do not run it. Raise TrainingError if the training input has no batch."""
         with self._logdir.lock():
             self._begin()
             self._trackers.end(trackers.FINISHED)
@@ -90,7 +90,7 @@ class PreparedRun:
                                            'training_dataset give some.')
 
     def _begin(self) -> None:
-        """Restore the newest state, and refuse what cannot work, before anything is written."""
+        """Restore the newest state, and begin the run. Everything is checked before anything is written."""
         newest = self._checkpointer.restore_newest()
         with self._waiting_for('weights to reach all devices'):  # other processes may read the checkpoint too
             self._program.state_restored()

@@ -29,7 +29,7 @@ def bad_records_text(inputs: dict[str, base_input.BaseInput]) -> str:
 
 
 class SummaryWriter:
-    """Writes scalars and texts of one kind of run, such as 'train' or 'eval_test', into an event file in a folder."""
+    """Writes scalars and texts into an event file of a folder, such as 'train' or 'eval_test'."""
 
     def __init__(self, directory: str) -> None:
         self._writer = tf.summary.create_file_writer(directory)
@@ -41,7 +41,7 @@ class SummaryWriter:
                 tf.summary.scalar(name, value, step=step)
 
     def text(self, name: str, text: str, step: int) -> None:
-        """Write a text of a step, shown in TensorBoard with its spaces kept."""
+        """Write a text of a step. TensorBoard shows the text with all spaces."""
         with self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
@@ -51,7 +51,7 @@ class SummaryWriter:
 
 
 class TimeSpent:
-    """Seconds in each of `KINDS` after the first step, which builds the graph."""
+    """Seconds in each of `KINDS`. The first step is not counted, because it builds the graph."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(KINDS, 0.0)
@@ -104,7 +104,7 @@ class Progress:
             self.write(f'step {step}/{self._max_steps}, {text}')
 
     def write(self, text: str) -> None:
-        """Print a line; if there is a bar, the line appears above it."""
+        """Print a line. If there is a bar, the line appears above it."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
         else:
@@ -116,7 +116,7 @@ class Progress:
             self._bar.close()
 
     def _seconds_left(self, step: int, done_steps: int, seconds: float) -> float:
-        """Return the estimated seconds to the last step, by the mean time of the steps after the first."""
+        """Return the estimated seconds to the last step. The mean step time excludes the first step."""
         now = time.monotonic()
         if self._measured_from is None:
             self._measured_from = now - seconds, step - done_steps

@@ -1,7 +1,8 @@
-"""Experiment trackers: services that keep the params and curves of many runs, each with its own library.
+"""Experiment trackers: services that keep the params and curves of many runs.
 
-A tracker gets the curves that TensorBoard gets. A resumed training run continues the tracker's run, whose id is in a
-file such as control/mlflow_run.txt. A tracker that fails during training is left out with a warning.
+Each tracker has its own library, and gets the curves that TensorBoard gets. A resumed training run continues the
+tracker's run, by the id in a file such as control/mlflow_run.txt. If a tracker fails during training, a warning says
+so, and training continues without the tracker.
 """
 
 import re
@@ -34,16 +35,16 @@ class Tracker(Protocol):
         ...
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Add a point to several curves, {name: value}; `step` is the number of steps so far."""
+        """Add a point to each curve of {name: value}. `step` is the number of steps so far."""
         ...
 
     def end(self, status: str) -> None:
-        """End the run; the status is FINISHED, FAILED, or KILLED if a signal stopped it."""
+        """End the run. `status` is FINISHED, FAILED, or KILLED if a signal stopped the training."""
         ...
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases, whose `WANDB_...` environment variables name project, entity and mode."""
+    """A run of Weights & Biases. Environment variables `WANDB_...` name project, entity and mode."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         import wandb
@@ -59,11 +60,11 @@ class WeightsAndBiases:
         return self._run.id
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """See `Tracker.log`; W&B ignores points of a step that was logged before a crash."""
+        """See `Tracker.log`. W&B ignores points of a step that was logged before a crash."""
         self._run.log(values, step=step)
 
     def end(self, status: str) -> None:
-        """See `Tracker.end`; W&B takes an exit code: here 1 for FAILED and 255 for KILLED."""
+        """See `Tracker.end`. The exit code for W&B is 1 for FAILED and 255 for KILLED."""
         if status == FINISHED:
             self._run.finish()
         else:
@@ -71,7 +72,7 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """A run of MLflow, whose `MLFLOW_...` environment variables name server and experiment."""
+    """A run of MLflow. Environment variables `MLFLOW_...` name server and experiment."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         import mlflow
@@ -79,7 +80,7 @@ class MLflow:
         self._name = logdir.path
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """See `Tracker.start`; MLflow's params cannot change, so a run that resumes keeps its first params.
+        """See `Tracker.start`. MLflow's params cannot change, so a resumed run keeps its first params.
 
         MLflow allows no brackets in names, so `layers[0].units` becomes `layers.0.units`.
         """
@@ -104,7 +105,7 @@ TRACKERS: dict[str, Callable[[logdirs.LogDir], Tracker]] = {'wandb': WeightsAndB
 
 
 class Trackers:
-    """The curves of a training run, in event files for TensorBoard, and in the trackers that `names` lists."""
+    """The curves of a training run, for TensorBoard and for the trackers in `names`."""
 
     def __init__(self, names: Sequence[str], logdir: logdirs.LogDir) -> None:
         self._logdir = logdir
@@ -113,7 +114,7 @@ class Trackers:
         self._active: dict[str, Tracker] = {}
 
     def start(self, params: hyperparams.Params, datasets: Iterable[str]) -> None:
-        """Open event files of 'train' and datasets; begin a run per tracker, or continue the log directory's run."""
+        """Open the event files. In each tracker begin a run, or continue the log directory's run."""
         self._files = {'train': progress.SummaryWriter(self._logdir.train),
                        **{name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in datasets}}
         config = flat(params)
@@ -129,7 +130,7 @@ class Trackers:
         self._files['train'].text(name, text, step)
 
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Add a point to several curves of 'train' or a dataset; other processes see a dataset's points at once."""
+        """Add a point to each curve of 'train' or a dataset. Other processes see a dataset's points at once."""
         self._files[name].scalars(step, values)
         if name != 'train':
             self._files[name].flush()
@@ -137,7 +138,7 @@ class Trackers:
         self._each(lambda tracker: tracker.log(step, named))
 
     def end(self, status: str) -> None:
-        """End all runs (`status`: see `Tracker.end`); the curves so far become visible to others."""
+        """End the run of each tracker, and flush all curves. For `status` see `Tracker.end`."""
         for file in self._files.values():
             file.flush()
         self._each(lambda tracker: tracker.end(status))
@@ -164,6 +165,6 @@ def validate(names: Sequence[str]) -> None:
 
 
 def flat(params: hyperparams.Params) -> dict[str, Value]:
-    """Return {path: value} of all params; values that are neither numbers nor texts become texts."""
+    """Return {path: value} of all params. Values other than numbers and texts become texts."""
     return {path: value if isinstance(value, (bool, int, float, str)) else value_text.format_value(value)
             for path, value in param_tree.walk(params) if not param_tree.holds_params(value)}

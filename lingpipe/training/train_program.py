@@ -71,13 +71,13 @@ class TrainProgram:
         return training_optimizer.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     def _averaged_variables(self) -> dict[str, keras.Variable]:
-        """Return which of `named_variables` have a moving average: all but frozen weights."""
+        """Return the `named_variables` with a moving average: all but frozen weights."""
         frozen = set(map(id, base_layer.frozen_weights(self._task.body.stack)))
         return {name: variable for name, variable in self.named_variables.items() if id(variable) not in frozen}
 
     @property
     def read(self) -> Callable:
-        """Function that returns the value of a Keras variable for evaluation: its moving average, if there is one."""
+        """Function that reads a Keras variable for evaluation. A moving average, if any, replaces the value."""
         return self.average.read if self.average else variable_placement.read_variable
 
     @property
@@ -91,16 +91,16 @@ class TrainProgram:
         return self._task.body.partitions
 
     def iterate(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return the iterator for `run`; `batches` is a function from a `Share` to the dataset of its rows."""
+        """Return the iterator for `run`. `batches` is a function from a `Share` to the dataset of its rows."""
         return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Return the result of `iterate` for the batches of an input that follow a step."""
+        """Return the iterator for `run` over the batches of an input after `step`."""
         with watchdog.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
-        """Return how many examples were seen before a step, even if batch sizes changed; record a new batch size."""
+        """Return how many examples were seen before a step. Record the batch size if it has changed."""
         since, seen, batch_size = self.input_position.numpy().tolist()
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:
@@ -110,25 +110,25 @@ class TrainProgram:
 
     def watching_input(self, data: base_input.BaseInput,
                        wait: Callable[..., waits.Wait] = watchdog.for_batch) -> waits.Wait:
-        """Return the scope in which the process ends with a message if the input gives `run` no batch in time."""
+        """Return the scope that ends the process if the input gives `run` no batch in time."""
         return wait(data.source, self._params.input_timeout_seconds, self.batch_waits.limited)
 
     def position(self) -> int | None:
-        """Return a number that changes with each step; None while a step waits for a batch. Any thread may ask."""
+        """Return a number that changes with each step, or None while a step waits for a batch. Any thread may ask."""
         return self.batch_waits.position()
 
     def state_restored(self) -> None:
-        """Copy restored variables of the host to the devices; not needed here: variables are trained in place."""
+        """Copy restored variables from the host to the devices. Not needed here: variables are trained in place."""
 
     def before_save(self) -> None:
-        """Copy trained values to the host's variables, which are saved or evaluated next; here nothing is needed."""
+        """Copy trained values to the host's variables before a save or an evaluation. Not needed here."""
 
     def should_stop(self, interrupted: interruption.Interruption) -> bool:
-        """Return whether to stop; several programs that train together agree on it."""
+        """Return whether to stop. Programs that train together agree on the answer."""
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Train for `num_steps` steps, or fewer (at least one) if `stopping` is set; batches have one static shape.
+        """Train for `num_steps` steps. If `stopping` is set, end after the current step. Batches have one static shape.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
@@ -138,7 +138,7 @@ class TrainProgram:
         return StepResult(norms.shape[0], norms[-1], metrics)
 
     def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Run `_step` repeatedly; return its dictionary, each tensor with the values of all steps, `[num_steps]`."""
+        """Run `_step` repeatedly. Return {name: tensor `[num_steps]`} with the numbers of all steps."""
         names: list[str] = []  # known once the body of the loop is traced
 
         def body(index: tf.Tensor, unused_going_on: tf.Tensor,
@@ -160,7 +160,7 @@ class TrainProgram:
         return self.stopping.read_value()
 
     def _step(self, batch: tuple) -> dict[str, tf.Tensor]:
-        """Build a step; return the dictionary of its gradient norm and metrics, float32 scalars."""
+        """Build a step. Return its gradient norm and metrics as {name: float32 scalar}."""
         loss_scale = training_optimizer.scale_of(self.optimizer)
         out, metrics = self._value_and_grad(batch, self.global_step, loss_scale)
         if loss_scale is not None:
@@ -168,7 +168,7 @@ class TrainProgram:
         return numbers_of(self._train_on(out, self.global_step), metrics)
 
     def _train_on(self, out: loss_pass.ValueAndGrad, step: tf.Variable | tf.Tensor) -> tf.Tensor:
-        """Build the part of a step that follows the gradients, and return the global norm of the gradients."""
+        """Build the part of a step after the gradients. Return the global norm of the gradients."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
             is_finite = training_optimizer.is_finite(out.loss, norm)
@@ -190,8 +190,8 @@ class TrainProgram:
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
         """Stop training if a step is not finite, else apply and count it.
 
-        If the loss is scaled, the scale itself may cause numbers that are not finite, so the step is skipped as long as
-        the scale can be reduced.
+        If the loss is scaled, the scale itself may cause numbers that are not finite. As long as the scale can be
+        reduced, such a step is counted but not applied.
         """
         scale = training_optimizer.scale_of(self.optimizer)
         with self._deciding():
@@ -211,7 +211,7 @@ class TrainProgram:
             self.average.update(step)
 
     def _apply(self, gradients: list[tf.Tensor | None], step: tf.Variable | tf.Tensor) -> None:
-        """Build the arithmetic of the optimizer; `gradients` has a tensor or None for each trainable variable."""
+        """Build the optimizer's update. `gradients` has a tensor or None for each trainable variable."""
         training_optimizer.unscaled(self.optimizer).apply(gradients, self._trainable)
 
     def _clip(self, gradients: list[tf.Tensor | None], norm: tf.Tensor) -> list[tf.Tensor | None]:
@@ -223,7 +223,7 @@ class TrainProgram:
 
 
 def numbers_of(norm: tf.Tensor, metrics: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Return the numbers of a step as float32 scalars: its gradient norm, and its metrics, the loss first."""
+    """Return {name: float32 scalar} of a step: the gradient norm, the loss, then other metrics."""
     return {name: tf.cast(number, tf.float32) for name, number in {_NORM: norm, **metrics}.items()}
 
 

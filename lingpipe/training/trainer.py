@@ -1,4 +1,4 @@
-"""Training of an experiment, from the beginning or its newest checkpoint, up to its last step."""
+"""Training of an experiment, from the beginning or the newest checkpoint."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ _OF_INPUTS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError, tf.errors.
 
 
 class Trainer(prepared_run.PreparedRun):
-    """Runs training steps, evaluates, writes checkpoints and curves, and stops and resumes exactly.
+    """Trains, evaluates, and writes checkpoints and curves. A stopped run resumes exactly.
 
     Attributes:
         interrupted: the `Interruption` by which a signal asks to stop.
@@ -59,7 +59,7 @@ class Trainer(prepared_run.PreparedRun):
                     print(told, flush=True)
 
     def run_to_exit_code(self) -> int:
-        """Call `run`; return 0 if it finished the last step and the final evaluation, else EXIT_TRY_AGAIN."""
+        """Call `run`. Return 0 if the last step and the final evaluation are done, else EXIT_TRY_AGAIN."""
         self.run()
         return 0 if self._is_complete else errors.EXIT_TRY_AGAIN
 
@@ -108,13 +108,13 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return a `watchdog.for_batch` that saves the run by `Checkpointer.save` before it ends the process."""
+        """Return a `watchdog.for_batch` that saves before it ends the process. `Checkpointer.save` gets `position`."""
         return functools.partial(
             watchdog.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
-        """Save the run and end its process, since nothing can cancel a waiting step. Do nothing if a batch has come."""
+        """Unless a batch has come, save the run and end its process, because nothing can cancel a waiting step."""
         self._dog.beat()
         try:
             self._program.before_save()
@@ -144,7 +144,7 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _bring_to_host(self) -> None:
-        """Bring the state to the host, and count the asynchronous steps that ended meanwhile."""
+        """Bring the state to the host, and update `self._step`. Asynchronous steps may have ended meanwhile."""
         with self._waiting_for('the newest weights'):
             self._program.before_save()
             self._step = int(self._program.global_step)
@@ -203,7 +203,7 @@ class Trainer(prepared_run.PreparedRun):
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
     def _evaluate_between_steps(self) -> None:
-        """Evaluate on Dev alone if there is one, because Test must not influence choices."""
+        """Evaluate on Dev alone if it exists, because Test must not influence choices."""
         inputs = self._evaluation_inputs
         self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)
 
@@ -227,7 +227,7 @@ class Trainer(prepared_run.PreparedRun):
             f'{newest} Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _error_of_input(self, what: str, why: str) -> errors.TrainingError:
-        """Save the steps that are done, and return the error of an input that gives no more batches."""
+        """Save the run, and return the error of an input that gives no more batches."""
         path = self._save()  # this updates `self._step`
         return errors.TrainingError(f'The input of training, {self._input.source}, {what} after step {self._step}: '
                                     f'{why} The steps are saved in {path}.')
@@ -279,5 +279,5 @@ class Trainer(prepared_run.PreparedRun):
 
 
 def _has_passed(before: int, after: int, interval: int) -> bool:
-    """Return whether a multiple of `interval` lies after step `before`, up to `after`; False if `interval` is 0."""
+    """Return whether a multiple of `interval` lies in (before, after]. Return False if `interval` is 0."""
     return bool(interval) and after // interval > before // interval

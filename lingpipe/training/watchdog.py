@@ -1,4 +1,4 @@
-"""Time limits of a training run: a watchdog limits its steps; waits for its batches are limited and measured."""
+"""Time limits for the steps of a training run, and for its waits for batches."""
 
 import contextlib
 import math
@@ -13,14 +13,14 @@ _FIRST_CALL_FACTOR = 10
 
 
 class Watchdog:
-    """Limits the time of steps: a step that waits for a lost worker cannot be interrupted, but this process can end.
+    """Limits the time of steps. A step that waits for a lost worker cannot be interrupted, so the process ends.
 
     The first call of a kind traces and compiles, so its limit is ten times as long.
 
     Args:
         seconds: how long a step may take; 0: any time.
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
-        needed_job: 'worker' or 'ps': training needs this job's tasks; a task that gets a signal asks the chief to stop.
+        needed_job: 'worker' or 'ps'. Training needs this job's tasks. A task that gets a signal asks the chief to stop.
         is_worker_back: function that returns whether a dropped worker has come back.
     """
 
@@ -32,16 +32,16 @@ class Watchdog:
         self._num_beats = 0
 
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
-        """When a task of `needed_job` gets a signal, call `ask_to_stop` with the reason, in another thread."""
+        """Call `ask_to_stop` with the reason, in another thread, when a task of `needed_job` gets a signal."""
         if self._config and self._needed_job:
             answers.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 
     @contextlib.contextmanager
     def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:
-        """Limit the time of each step inside this scope; `beat`, or a new result of `progress`, restarts the clock.
+        """Limit the time of each step inside this scope. `beat` or a new result of `progress` restarts the clock.
 
         Args:
-            progress: function, called in the watching thread, whose result changes with each step; while the result is
+            progress: function whose result changes with each step. The watching thread calls it. While the result is
                 None, nothing is limited.
         """
         def position() -> tuple[Any, int] | None:
@@ -66,7 +66,7 @@ class Watchdog:
 
 
 class BatchWaits:
-    """Takes batches from an iterator, and lets other threads see whether a step waits for one.
+    """Takes batches from an iterator. Other threads can see whether a step waits for a batch.
 
     ::
 
@@ -75,7 +75,7 @@ class BatchWaits:
 
     Attributes:
         seconds: `tf.Variable` float64, seconds of all waits so far.
-        is_resumed: whether the input first has to seek its position, which may take any time.
+        is_resumed: whether the input first has to seek its position. This may take any time.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class BatchWaits:
         self.is_resumed = False
 
     def next_batch(self, iterator: Iterator[tuple]) -> tuple:
-        """Return the next batch, inside a `tf.function` or outside; count the wait and its seconds."""
+        """Return the next batch, and count the wait and its seconds. May be called in a `tf.function`."""
         with tf.control_dependencies([self._count.assign_add(1)]):
             begin = _now()
         with tf.control_dependencies([begin]):
@@ -110,7 +110,7 @@ class BatchWaits:
         return None if count % 2 else count
 
     def limited(self) -> int | None:
-        """Return the number of the current wait; None while no step waits or while the input seeks its position."""
+        """Return `current`, but None while the input seeks its position."""
         number = self.current()
         return None if number == 1 and self.is_resumed else number
 
@@ -123,6 +123,6 @@ def _now() -> tf.Tensor:
 
 def for_batch(source: str, seconds: float, position: Callable[[], Any],
               on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> waits.Wait:
-    """Return the scope of waits for an input's batches, limited by `train.input_timeout_seconds`; see `waits.Wait`."""
+    """Return the `waits.Wait` for batches of an input. `seconds` is `train.input_timeout_seconds`."""
     return waits.Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
                       on_timeout=on_timeout, is_urgent=is_urgent)
