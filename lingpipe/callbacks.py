@@ -106,7 +106,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(measure)
 
     def _of_batch(self, parts):
-        """Return the parts of a section that needs a batch. Without a batch, or after an error, return a note."""
+        """Return `parts(*batch)`, a section of the page. Without a batch, or after an error, return a note."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

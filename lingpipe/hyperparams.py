@@ -113,7 +113,7 @@ class Params:
         return copied
 
     def Copy(self) -> Self:
-        """Return a deep copy, frozen if these Params are. Classes, functions, modules and tensors are not copied."""
+        """Return a deep copy, frozen if these Params are. It shares classes, functions, modules and tensors."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied.__dict__['_params'] = {}
@@ -183,7 +183,7 @@ class Params:
         return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
-        """Return {path: text of the value} and {path: type}. Only the types include containers of Params."""
+        """Return {path: text of the value} and {path: type}. Containers of Params have only a type."""
         texts, kinds = {}, {}
         for path, value in param_tree.walk(self):
             if not param_tree.holds_params(value):
@@ -248,8 +248,8 @@ class InstantiableParams(Params):
 def ApplyOverrides(params: Params, text: str) -> Params:
     """Set fields from a text such as `'train.max_steps=100; body.num_partitions=4'`, and return `params`.
 
-    The text has FromText's format: `;` ends an entry as a newline does, and `=` may replace `:`. But an unknown word is
-    read as a string.
+    The text has FromText's format: a newline or `;` ends an entry, and `:` or `=` separates path and value. But an
+    unknown word is read as a string.
 
     Raises:
         AttributeError: there is no such field or element.

@@ -1,4 +1,4 @@
-"""Every change to TensorFlow, Keras or Python. Docstrings say why, and what would make a change unnecessary."""
+"""Every change that LingPipe makes to TensorFlow, Keras or Python. Docstrings say why, and until when."""
 
 import contextlib
 import ctypes
@@ -22,9 +22,9 @@ _context_of_tensorflow = function_context.make_function_context
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
     """Call `check(results, arguments)` for each `tf.custom_gradient` function traced in the `with` block.
 
-    Stages run on tensors instead of variables. If a custom-gradient function captures tensors, they get no gradients,
-    so `check` should refuse it. Unnecessary once `tf.custom_gradient` raises for captured differentiable tensors;
-    TensorFlow 2.21 does not.
+    Stages run on tensors instead of variables. A function with a custom gradient gives no gradients to tensors that it
+    captures, so `check` should refuse such functions. Unnecessary once `tf.custom_gradient` raises for captured
+    differentiable tensors; TensorFlow 2.21 does not.
     """
     decorator = custom_gradient._graph_mode_decorator
 
@@ -46,10 +46,10 @@ def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[N
 
 @contextlib.contextmanager
 def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: Callable) -> Iterator[None]:
-    """Call `record(norm, inputs, mask, mean, variance)` for the moments that `norms` compute in the `with` block.
+    """Call `record(norm, inputs, mask, mean, variance)` when one of `norms` computes moments in the `with` block.
 
-    Moving averages change once per batch, by the moments of all micro-batches. Unnecessary once a
-    `keras.layers.BatchNormalization` returns its moments; Keras 3.15 has a private method for them.
+    Moving averages change once per batch, by the moments of all micro-batches. Unnecessary once a public method of
+    `keras.layers.BatchNormalization` returns its moments; in Keras 3.15 the method is private.
     """
     keras_call = keras.layers.BatchNormalization.call.__code__
 
@@ -69,10 +69,10 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 
 def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
-    """Return `function()`, called after CPython has allocated room for inner frames.
+    """Call `function` with enough memory for the frames of inner calls, and return the result.
 
-    CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for every call that does not fit in a piece,
-    80,000 times while an AmoebaNet is traced. Unnecessary once CPython keeps a piece that is free; 3.11 does not.
+    CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for each call that does not fit in a piece.
+    Tracing an AmoebaNet makes 80,000 such calls. Unnecessary once CPython keeps a free piece; 3.11 does not.
     """
     return function()
 
@@ -83,7 +83,7 @@ call_with_room_for_frames.__code__ = call_with_room_for_frames.__code__.replace(
 
 @contextlib.contextmanager
 def telling_what_failed_first() -> Iterator[None]:
-    """Add a note to a `CancelledError` in the `with` block: where to find its cause.
+    """Add a note to a `CancelledError` from the `with` block. The note says where to find the cause.
 
     If one device fails, TensorFlow 2.21 often reports only the operations that it then cancelled on other devices.
     Unnecessary once it reports the first error.
@@ -101,9 +101,9 @@ def telling_what_failed_first() -> Iterator[None]:
 def creating_outside_functions() -> Iterator[None]:
     """Create variables in the `with` block as if no function were being traced.
 
-    A `tf.function` whose first trace creates variables is traced again, even if `tf.init_scope` has created them.
-    Unnecessary once `tf.init_scope` suspends the function's variable creator too; in TensorFlow 2.21 the creator stays
-    active.
+    If the first trace of a `tf.function` creates variables, TensorFlow traces it again, even with `tf.init_scope`
+    around the creation. Unnecessary once `tf.init_scope` suspends the function's variable creator too; in TensorFlow
+    2.21 the creator stays active.
     """
     graph = tf.compat.v1.get_default_graph()
     creators = graph._variable_creator_stack
@@ -118,9 +118,9 @@ def creating_outside_functions() -> Iterator[None]:
 def forget_traces() -> None:
     """Make every `tf.function` of this process trace again at its next call. Call this when variables move.
 
-    A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context. So here the
-    context also says how variables are placed, and what a `keras.StatelessScope` replaces. Unnecessary once TensorFlow
-    moves variables, and its context includes Keras's scopes.
+    A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context. Here
+    the context also has an object that is new after each move, and the values in a `keras.StatelessScope`.
+    Unnecessary once TensorFlow moves variables, and its context includes Keras's scopes.
     """
     function_context.make_function_context = functools.partial(_context, object())
 

@@ -62,7 +62,7 @@ from tensorflow.python.saved_model import save_context
 
 
 def keras_hub_presets() -> Any:
-    """Return KerasHub's module of presets. It reads weights into a model that is already on devices.
+    """Return KerasHub's module for presets, which can read weights into a model that is already on devices.
 
     The import happens only if a KerasHub model is used, so KerasHub need not be installed.
     """

@@ -47,7 +47,7 @@ def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: s
 
 
 def close(name: str, names: Collection[str]) -> list[str]:
-    """Return the names that were probably meant, at most three."""
+    """Return at most three of `names` that resemble `name`."""
     return difflib.get_close_matches(name, dict.fromkeys(names))
 
 

@@ -1,6 +1,6 @@
 """Contact between processes: checks of ports and of peers, and messages.
 
-TensorFlow itself would wait forever for a missing process without naming it, and would ignore signals. Messages go
+By itself, TensorFlow waits forever for a missing process without naming it. It also ignores signals. Messages go
 through queues on the servers::
 
     chief                                   worker or parameter server
@@ -65,7 +65,7 @@ def listening(config: cluster_config.ClusterConfig) -> socket.socket:
 
 
 def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
-    """Return the error message for a server that cannot listen, with the system's `reason`."""
+    """Return the error message for a server that cannot listen. `reason` says why, such as 'Address already in use'."""
     _, port = cluster_config.host_and_port(config.address)
     return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
             f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '
@@ -73,7 +73,7 @@ def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS_TO_ANSWER) -> list[str]:
-    """Return the names, such as 'worker:1', of peers that compute nothing within `seconds`."""
+    """Ask each peer for a number. Return the names of peers, such as 'worker:1', that are silent for `seconds`."""
     others = config.others()
     answering: set[str] = set()
     threads = [threading.Thread(target=_ask, args=(config, name, seconds, answering), daemon=True) for name in others]
@@ -110,7 +110,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
     """Wait until enough workers answer. Return the names of workers that do not answer.
 
-    `is_enough` is a function of these names and the seconds waited so far.
+    `is_enough(missing, seconds)` says whether to stop waiting after `seconds`. By default, all workers must answer.
 
     Raises:
         ConnectionError: too few workers answer within `SECONDS_TO_WAIT`.
@@ -129,14 +129,14 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return the `Wait` for TensorFlow to connect to the peers. The default limit is `SECONDS_TO_WAIT`."""
+    """Return a scope in which TensorFlow connects to peers. Its time limit is `seconds`; None: `SECONDS_TO_WAIT`."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tell all workers and servers to end with an exit code. Wait at most 5 seconds: some may no longer listen."""
+    """Tell workers and parameter servers to end with exit code `code`. Wait at most 5 s: some may be gone."""
     threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL
     for thread in threads:
@@ -146,7 +146,7 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
     """Call `heard` when a server of `job` asks the chief to stop.
 
-    `heard` receives the server's name, in another thread, and replaces the function of an earlier call.
+    `heard` runs in another thread, and gets the name of the server. A later call of `listen` replaces `heard`.
     """
     for name in config.tasks(job):
         address = config.address_of(name)
@@ -158,12 +158,12 @@ def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str]
 
 
 def wait_for_end(config: cluster_config.ClusterConfig, target: str) -> int:
-    """Wait until the chief tells this process, at its server `target`, to end. Return the exit code."""
+    """Wait until the chief tells this process to end. Return the exit code. `target` is this process's server."""
     return _receive(_ENDED, config.task, target)
 
 
 def ask_to_stop(config: cluster_config.ClusterConfig, target: str) -> bool:
-    """Ask the chief to stop, through this process's server `target`. Return whether a chief listens."""
+    """Ask the chief to stop. Return whether a chief listens. `target` is this process's server."""
     with _session(_STOP, config.task, target) as (session, queue):
         session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
@@ -204,7 +204,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Open a session at one server, because eager queues cannot be shared, and the queue named `word` there."""
+    """Yield a session at a server, and its queue named `word`. A session is needed: eager queues cannot be shared."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
@@ -217,6 +217,6 @@ def _session(word, name, target):
 
 
 def _close(session):
-    """Close a session. A server that has restarted does not know the session; a server that hangs never answers."""
+    """Close a session. Ignore the error of a server that has restarted. If a server hangs, this may never return."""
     with contextlib.suppress(tf.errors.OpError):
         session.close()

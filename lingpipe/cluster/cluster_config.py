@@ -56,7 +56,7 @@ class ClusterConfig(NamedTuple):
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[str]:
-        """Return the names, such as 'worker:1', of the processes of some jobs. Processes in `left_out` are excluded."""
+        """List all processes of the given jobs by name, such as 'worker:1'. Processes in `left_out` are excluded."""
         names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
         return [name for name in names if name not in self.left_out]
 
@@ -70,7 +70,7 @@ class ClusterConfig(NamedTuple):
         return self.jobs[job][int(index)]
 
     def in_words(self, names: Iterable[str]) -> str:
-        """Return the names of some processes with their addresses."""
+        """Return text that names processes with their addresses, such as 'worker:1 (10.0.0.3:2222)'."""
         return ', '.join(f'{name} ({self.address_of(name)})' for name in names)
 
     def to_json(self) -> str:
@@ -80,14 +80,14 @@ class ClusterConfig(NamedTuple):
 
 def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = os.environ, task: str | None = None,
          mode: str | None = None) -> ClusterConfig:
-    """Read a cluster from a file or from TF_CONFIG. No text in either is run as code.
+    """Read a cluster from a file or from TF_CONFIG. Both are parsed as JSON, and never run as code.
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        task: name of this process, such as 'worker:1'; None: the name in the file, else the name in TF_CONFIG. A file
-            without a name suits all machines.
-        mode: one of MODES: the cluster must have exactly this mode's jobs. In multi_worker, a chief becomes worker 0.
-            None: any jobs.
+        task: name of this process, such as 'worker:1'; None: the name in the file, or in TF_CONFIG if the file has
+            none. All machines can use the same file if it has no name.
+        mode: one of MODES. The cluster must have the jobs of this mode and no others. In multi_worker, a chief becomes
+            worker 0. None: any jobs.
 
     Raises:
         ValueError: the cluster is missing or wrong.
@@ -120,7 +120,7 @@ def device_of(name: str) -> str:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return loopback addresses with free ports. No two are the same, because all are reserved together."""
+    """Return `count` loopback addresses with different free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(('127.0.0.1', 0))) for _ in range(count)]
         return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
@@ -169,7 +169,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Return the setting that names this process, and the name, such as 'worker:1'."""
+    """Return where this process is named, such as '--task=worker:1', and the name, such as 'worker:1'."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():

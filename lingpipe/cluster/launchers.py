@@ -35,7 +35,7 @@ _SECONDS = 60
 
 
 class Launched(NamedTuple):
-    """A launcher's name, the 'host:port' of each process that it has started, and this process's number."""
+    """What a launcher has started: the addresses 'host:port' of all processes, and the number of this process."""
 
     launcher: str
     addresses: list[str]
@@ -47,7 +47,7 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     """Return the cluster of this process.
 
     Args:
-        cluster_spec: 'auto' (TF_CONFIG, else what the launcher says), or the path of a file in the form of TF_CONFIG.
+        cluster_spec: path of a file in the form of TF_CONFIG, or 'auto': TF_CONFIG, else the launcher's variables.
         num_parameter_servers: number of parameter servers, which launchers do not report.
 
     Raises:
@@ -103,7 +103,7 @@ def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> d
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
-    """Return the tasks of this process's Slurm job step, from srun(1)'s variables. Return None without Slurm."""
+    """Read the tasks of this Slurm job step from the variables that srun(1) sets. Return None without Slurm."""
     if not environment.get('SLURM_JOB_ID'):
         return None
     job = environment['SLURM_JOB_ID']
@@ -121,7 +121,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
 
 
 def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
-    """Return the host of each task. Tasks must have Slurm's block distribution."""
+    """Return the host of each Slurm task. Tasks must be distributed in blocks, as by srun --distribution=block."""
     sizes = re.findall(r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE'])  # such as 2(x3),1
     counts = [int(size) for size, times in sizes for _ in range(int(times or 1))]
     nodes = [node for node, count in enumerate(counts) for _ in range(count)]
@@ -168,13 +168,13 @@ def read_slice(task: str | None = None,
 
 def leave_tpu_to_server(config: cluster_config.ClusterConfig,
                         environment: MutableMapping[str, str] = os.environ) -> None:
-    """Leave the TPUs of the chief's host to the server there. Call this before TensorFlow is imported."""
+    """Keep the chief from loading TPUs that the server on its host uses. Call this before importing TensorFlow."""
     if config.task_type == 'chief':
         environment[_LOAD_LIBRARY] = '0'
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Start the server of host 0 with the chief's command line. The server does not outlive the chief."""
+    """Start the server of host 0 by the chief's command line and --task=worker:0. The server ends with the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return waits.start([*command, '--task=worker:0'], env=own)
 

@@ -35,14 +35,14 @@ _ENVIRONMENT = {  # each process gets only a share of this machine
 
 
 def say(text: str, name: str = 'launcher') -> None:
-    """Print a line after the name of its process."""
+    """Print the line `text`, preceded by `name`, the name of its process."""
     with _lock:
         sys.stdout.write(f'[{name}] {text}\n')
         sys.stdout.flush()
 
 
 class _Part:
-    """A process of the cluster, with its name before each line of output. Create it in the main thread."""
+    """A process of the cluster. Its output lines begin with its name. Create this object in the main thread."""
 
     def __init__(self, config, command):
         self.name = 'chief' if config.task_type == 'chief' else config.task.replace(':', ' ')
@@ -55,7 +55,7 @@ class _Part:
         say(f'{self.name} is process {self.process.pid}')
 
     def has_just_ended(self):
-        """Return whether the process has ended since the last call, and print how."""
+        """Return whether the process has ended since the last call. If so, print its exit code or signal."""
         if self.code is not None or self.process.poll() is None:
             return False
         self.code = self.process.returncode
@@ -65,7 +65,7 @@ class _Part:
         return True
 
     def has_failed(self):
-        """Return whether the process failed by itself, without a signal or the loss of a peer (`TRY_AGAIN`)."""
+        """Return whether the process failed by itself. Signals and the loss of a peer (`TRY_AGAIN`) do not count."""
         return self.code is not None and self.code > 0 and self.code != waits.TRY_AGAIN
 
     def _read(self):
@@ -74,7 +74,7 @@ class _Part:
 
 
 class LocalCluster:
-    """A local cluster. It ends when its first `num_leaders` processes have ended, or when any process fails."""
+    """A local cluster. It ends when processes 0 to `num_leaders` - 1, the leaders, have ended, or when any fails."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until the leaders end or a process fails. Return the first exit code that is not 0, or 0."""
+        """Run until all leaders end, or any process fails. Return the first nonzero exit code of these, or 0."""
         for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
@@ -109,7 +109,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass signals only to the leaders, which need peers until the end. The third signal kills the leaders."""
+        """Pass signals only to the leaders, because they need the other processes. A third signal kills the leaders."""
         self._num_signals += 1
         for part in self._leaders:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments):
-    """Return the launcher's settings, the command of all processes, and the command's --cluster or None."""
+    """Return the launcher's options, the command that all processes run, and its value of --cluster, or None."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=(__doc__ or '').split('\n')[0])
@@ -193,7 +193,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Print and return whether the cluster can have its own network. If `command` names a URL, only return False."""
+    """Return False if `command` has a URL. Otherwise print and return whether the cluster can have its own network."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(

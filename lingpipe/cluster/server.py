@@ -25,15 +25,15 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
           use_all_cores: bool = False, is_replaceable: bool = False) -> NoReturn:
     """Lend the devices of this process to the cluster until training ends or a signal arrives.
 
-    A signal is passed on to the chief, which ends the step, writes a checkpoint, and ends training. But if
-    `is_replaceable` is set and another worker serves, the chief is not told, so training continues. In both cases, this
-    process ends when training ends, at a second signal, or after 25 seconds at most. The process ends by `os._exit`,
-    because TensorFlow cannot stop a server. The exit code is what the chief has sent, or else `waits.TRY_AGAIN`.
+    At a signal, this process tells the chief, which finishes the step, writes a checkpoint and ends training. But if
+    `is_replaceable` is set and another worker serves, training continues, and the chief is not told. In both cases,
+    this process ends when training ends, at a second signal, or after 25 seconds at most. It ends by `os._exit`,
+    because TensorFlow cannot stop a server. The chief sends the exit code. Without one, it is `waits.TRY_AGAIN`.
 
     Args:
-        num_cpu_devices: into how many devices the CPU is split, for a share of a pipeline or for a whole pipeline.
-        use_all_cores: whether the CPU has one thread per core, for the host of accelerators. Otherwise each CPU device
-            has one thread, as virtual devices do.
+        num_cpu_devices: number of devices into which TensorFlow splits the CPU.
+        use_all_cores: whether operations may use all cores, as the host of accelerators needs. Otherwise each CPU
+            device has one thread.
 
     Raises:
         RuntimeError: the port stays taken.
@@ -59,7 +59,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
 
 def _after_signal(config, target, is_replaceable, events):
-    """Let training end, or continue without this process. Return the next event, or None at a timeout."""
+    """Ask the chief to stop, or leave training to other workers. Return the next event, or None at a timeout."""
     others = [config.address_of(name) for name in config.tasks('worker') if name != config.task]
     if is_replaceable and any(map(answers.is_open, others)):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
@@ -78,7 +78,7 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Return the next event, or None after `seconds`."""
+    """Return the next event (the exit code from the chief, or `_SIGNAL`), or None after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):

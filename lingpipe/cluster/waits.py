@@ -6,7 +6,7 @@
 
     wait ── 30 s ── warning ── 30 s ── warning ── 60 s ── warning ── 120 s ── ... ── 3600 s ── message, exit code 75
 
-A call into TensorFlow that blocks cannot be interrupted from Python, so a thread watches, and ends the process.
+Python cannot interrupt a TensorFlow call that blocks. So a thread watches the time, and ends the process.
 """
 
 import ctypes
@@ -34,30 +34,30 @@ _libc = ctypes.CDLL(None)
 
 
 def _paused_seconds(since: float, planned: float) -> float:
-    """Return how long this process was stopped, as by Ctrl-Z, during a sleep. Limits exclude that time."""
+    """Return how many seconds this process was stopped during a sleep, for example by Ctrl-Z. Limits exclude them."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
 
 def end_process(sentence: str) -> NoReturn:
-    """Print a sentence, and end this process at once with `TRY_AGAIN`."""
+    """Print a sentence, and end this process at once with the exit code `TRY_AGAIN`."""
     print(f'Error: {sentence}', file=sys.stderr, flush=True)
     os._exit(TRY_AGAIN)
 
 
 class Wait:
-    """Scope of a wait, with warnings and a limit.
+    """A `with` block that may have to wait. A thread logs warnings, and by default ends the process at the limit.
 
     Args:
         what: what the process waits for, as a noun phrase.
-        seconds: the limit; 0: none, only warnings.
-        setting: where the limit comes from, such as 'train.input_timeout_seconds=600', or ''.
+        seconds: the limit; 0: no limit, only warnings.
+        setting: text that names the setting of the limit, such as 'train.input_timeout_seconds=600', or ''.
         details: function that is called for each message, and returns further sentences or ''.
-        position: function that returns the progress of the work. Each change restarts the clock, and None stops it. By
-            default the whole scope is one wait.
-        on_timeout: function that is called with the message, in the watching thread; None: `end_process`.
-        is_urgent: function that returns whether the process was asked to stop; if so, 5 seconds are the limit.
-        first_warning_seconds: seconds before the first warning, at most a quarter of the limit; None: 30.
+        position: function that returns the progress of the work. A change restarts the clock. None stops the clock,
+            because nothing waits. By default, the block is one wait.
+        on_timeout: function that the thread calls at the limit, with the message; None: `end_process`.
+        is_urgent: function that returns whether the process was asked to stop. If so, the limit is at most 5 seconds.
+        first_warning_seconds: seconds before the first warning; None: 30. The maximum is a quarter of the limit.
     """
 
     def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
@@ -134,7 +134,7 @@ def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[
 
 
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
-    """Return the `Wait` for a checkpoint's file system. `seconds` is `train.checkpoint_timeout_seconds`."""
+    """Return a `Wait` for work on files of a run. `seconds` is the param `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 
@@ -148,7 +148,7 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 
 
 def die_with(parent: int) -> None:
-    """Make the system kill this process when its creator, a thread of the parent, ends."""
+    """Let the system kill this process when the thread that started it ends. `parent` is the parent's process id."""
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # the parent has ended meanwhile

@@ -1,4 +1,4 @@
-"""The work of each job of a cluster, for each --cluster.
+"""What the processes of each job in a cluster do, by --cluster.
 
                         chief            worker         ps
     pipeline            trains           serves
@@ -60,7 +60,7 @@ def _cluster_of(given):
 
 
 def _lead(config, train):
-    """Train as the chief, then end the servers, unless a restart can fix an error or the servers were not reached."""
+    """Train as the chief, then end the servers. They stay if a restart can fix an error, or they were not reached."""
     are_reached = threading.Event()
     try:
         code = train(are_reached.set)  # the servers still run when `train` deletes TensorFlow's objects there
@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return the number of CPU devices of a server: one per partition there. For a ps or 'auto' return 1."""
+    """Return how many CPU devices a server makes: one per partition on it; 1 for a parameter server or 'auto'."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -82,7 +82,7 @@ def _num_cpu_devices(body, config, mode):
 
 
 def _kind(given):
-    """Return the kind of devices that --device names, None for 'auto'."""
+    """Return --device in upper case, or None for 'auto'."""
     return None if given.device == 'auto' else given.device.upper()
 
 
@@ -126,7 +126,7 @@ def _run_on_slice(command):
 
 @contextlib.contextmanager
 def _server_of_host(config):
-    """Run the server of the chief's own host."""
+    """Run a server process on the chief's own host until the scope ends."""
     for task_type in ('chief', 'worker'):
         answers.listening(config._replace(task_type=task_type)).close()
     process = launchers.start_server([sys.executable, *sys.orig_argv[1:]])
@@ -161,7 +161,7 @@ def _train_as_worker(command):
 
 @contextlib.contextmanager
 def _ending_at_once(seconds=0):
-    """End the program by force, `seconds` after an error. At exit TensorFlow would wait for ended processes."""
+    """End the program by force, `seconds` after an error. At exit, TensorFlow would wait for ended processes."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:

@@ -57,7 +57,7 @@ def _use(tool, words):
 
 
 def _with_mode(words):
-    """Replace a mode at the start of `words`, such as `train`, by --mode. Exit if --mode was given too."""
+    """Replace a first word such as `train` by --mode=train. Exit if --mode was given too."""
     first, *others = words
     if first not in topics.MODES:
         return words
@@ -68,7 +68,7 @@ def _with_mode(words):
 
 
 def _parsed(arguments):
-    """Return the words that are not flags. Exit if a flag is wrong."""
+    """Parse the flags, and return the other words. Exit if a flag is wrong."""
     try:
         return FLAGS(arguments)
     except flags.Error as error:
@@ -81,7 +81,7 @@ def _usage_error(error):
 
 
 def _experiment():
-    """Return the overridden params, and {name: Params} of their evaluation inputs."""
+    """Return the experiment's params after overrides, and {dataset: Params} of the evaluation inputs."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']
@@ -96,7 +96,7 @@ def _experiment():
 
 
 def _place(params):
-    """Set up the devices. Return the params, with values instead of 'auto', and the `Placement`."""
+    """Set up the devices. Return the params with a value for each 'auto', and the `Placement`."""
     from lingpipe.devices import device_kinds
     from lingpipe.placements import pipeline_hosts
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
@@ -183,7 +183,7 @@ _WRITTEN_BY_PYTHON = (KeyError, TypeError, ArithmeticError, AssertionError, Impo
 
 
 def error_in_words(error: BaseException) -> str:
-    """Return an error's message. The class name comes first unless LingPipe wrote the message."""
+    """Return an error's message. Unless LingPipe wrote the message, put the class name first."""
     frames = traceback.extract_tb(error.__traceback__)
     is_ours = bool(frames) and _LINGPIPE in pathlib.Path(frames[-1].filename).parents
     name = type(error).__name__
@@ -192,7 +192,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the innermost traceback line in a user's file, with file and number. Return '' if there is none."""
+    """Return the last traceback line of user code, with file and line number. Return '' if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'

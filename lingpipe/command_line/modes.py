@@ -187,7 +187,7 @@ def _report(params, unused_datasets, unused_placement, given):
 
 
 def _accelerator(given):
-    """Return --accelerator. If it is missing, return the TPU of --tpu_topology with --compile, else None."""
+    """Return --accelerator. Without it, return the TPU of --tpu_topology if --compile is given, else None."""
     from lingpipe.tools import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator
@@ -208,7 +208,7 @@ def main(words: Sequence[str]) -> int:
         words: the name of the module, such as 'my_model', or 'params.my_model' for a file in the folder params/.
 
     Raises:
-        ValueError: the words are not one name, or no new module can have this name.
+        ValueError: `words` is not one name, or the name is invalid or taken.
         OSError: the file cannot be written.
     """
     if len(words) != 1:

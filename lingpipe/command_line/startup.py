@@ -26,7 +26,7 @@ _EXTRAS_OF_KERAS = ('IPython', 'matplotlib', 'sklearn')
 
 
 def open_missing() -> None:
-    """Open standard streams that the parent has closed. Otherwise the next opened file would get TensorFlow's log."""
+    """Open standard streams that the parent has closed. Otherwise a file opened later would get TensorFlow's log."""
     for number, name in enumerate(('stdin', 'stdout', 'stderr')):
         try:
             os.fstat(number)
@@ -122,7 +122,7 @@ def _not_installed(packages: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log_lines_held_back():
-    """Capture standard error until the scope ends. C++ writes the lines, so the file descriptor is redirected."""
+    """Hold back standard error until the scope ends. Redirect its file descriptor, because C++ writes to that."""
     sys.stderr.flush()
     held, stderr = types.SimpleNamespace(are_harmless=False), os.dup(2)
     with tempfile.TemporaryFile() as file:

@@ -59,7 +59,7 @@ def program() -> str:
 
 
 def is_asked_for(words: Sequence[str]) -> bool:
-    """Return whether the words after the command ask for help, or are missing."""
+    """Return whether to show help: `words` are empty or ask for it."""
     is_named = 'help' in words[:2] and not words[0].startswith('-')  # elsewhere it is a value, such as a prompt
     return not words or is_named or any(word in _HELP for word in words)
 
@@ -100,7 +100,7 @@ def _help_of(flag):
 
 
 def _row(name, words):
-    """Return a name and its meaning. The meaning of a long name begins on the next line."""
+    """Return the help of a flag or mode as indented lines. After a long name the text begins on the next line."""
     lines = textwrap.wrap(words, _WIDTH - _MARGIN)
     first = f'  {name}'.ljust(_MARGIN)
     head = [first + lines.pop(0)] if len(first) == _MARGIN else [first]

@@ -52,12 +52,12 @@ class Group:
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combine the pipelines' states after a batch, for a variable that a layer assigns.
+        """Combine the values of a variable over the pipelines, after a batch in which a layer assigned it.
 
         Args:
-            aggregation: field of the Keras variable. 'mean' averages the states, and 'sum' adds up their changes. For
-                any other value, the first pipeline's state counts.
-            before: the state before the step, the same everywhere.
+            aggregation: field of the Keras variable. 'mean' averages the values, and 'sum' adds up their changes. Any
+                other aggregation takes the first pipeline's value.
+            before: value before the batch, the same in all pipelines.
         """
         return after
 
@@ -65,7 +65,7 @@ class Group:
         """Sum a float tensor over groups of consecutive pipelines, inside a compiled program. Also sum its gradient.
 
         Raises:
-            ValueError: each pipeline is compiled separately. A program cannot wait for another program.
+            ValueError: each pipeline is a compiled program of its own. Programs cannot wait for each other.
         """
         raise ValueError(
             f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
@@ -91,7 +91,7 @@ def current() -> Group:
 
 
 def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], owners: Sequence[str]) -> list[tf.Tensor]:
-    """Return the sums of one stage's gradients over the replicas, built in the current graph.
+    """Sum the gradients of one stage over the replicas, in the current graph.
 
     Every weight has one owner, the device that stores it. The weights of a stage are spread over its devices in all
     replicas. Each method sends a weight's gradient sum to the weight's owner. Sums for different owners run at the same
@@ -154,13 +154,13 @@ def _grid(entries: list, num_columns: int) -> list[list]:
 
 
 def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
-    """Sum every row into its entry in `column`, then sum these entries into the entry in `row`."""
+    """Sum each row of `grid` into its entry at `column`. Then sum this column into its entry at `row`."""
     entries = [(line[column][0], _chain(line, column)) for line in grid]
     return _chain(entries, row)
 
 
 def _chain(entries: list, last: int) -> list[tf.Tensor]:
-    """Send a sum from device to device, ending at entry number `last`. Each device adds its own tensors."""
+    """Send a sum from device to device. Each device adds its tensors. The chain ends at entry number `last`."""
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
         total = _call(device, _add_up, [total, tensors])
@@ -277,7 +277,7 @@ def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica)
 
 
 def _all_reduce(tensor: tf.Tensor, group_size: int, group: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Sum over a group without a timeout, because TensorFlow would keep a thread waiting until each timeout ends."""
+    """Sum a tensor over a group. No timeout is set: TensorFlow would keep a thread until the timeout ends."""
     return tf.raw_ops.CollectiveReduceV2(
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')

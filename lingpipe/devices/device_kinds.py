@@ -73,12 +73,12 @@ def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of a few operations for several calls on one device, as `call` does."""
+    """Wrap a function of a few operations, to be called several times on one device. See `call`."""
     return one_call(device, function) if must_compile(device) else function
 
 
 def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function` to run on the host if `device` cannot run single operations. Inner devices take precedence."""
+    """Wrap `function` to run on the host if `device` cannot run single operations. An inner `tf.device` wins."""
     if not must_compile(device):
         return function
 
@@ -109,7 +109,7 @@ def use_virtual_devices(num_devices: int) -> None:
 def configure_graph_optimizer() -> None:
     """Switch off the optimisation of graphs outside the stages. Optimising costs seconds and gains nothing.
 
-    The graph of a step contains one call for each action and each device's update, so there is nothing to optimise. The
+    The graph of a step has one call per action, and one per device for the update. So there is nothing to optimise. The
     functions of stages are still optimised, see `graph_pieces.py`. The switch applies to the whole process.
     """
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
@@ -117,7 +117,7 @@ def configure_graph_optimizer() -> None:
 
 @contextlib.contextmanager
 def without_graph_optimizer() -> Iterator[None]:
-    """Switch off the graph optimizer for functions that this thread traces or first calls in this scope."""
+    """Switch off the graph optimizer for functions that this thread traces or first calls in the `with` block."""
     context = eager_context.context()
     options = context.function_call_options
     config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)

@@ -31,7 +31,7 @@ def is_allocated(variable: keras.Variable) -> bool:
 def move(variable: keras.Variable, device: str) -> None:
     """Move a Keras variable to another device, in place.
 
-    The new `tf.Variable` keeps the old variable's name and id, by which optimizers identify variables. Every
+    The new `tf.Variable` keeps the name and the id of the old one: optimizers identify variables by these. Every
     `tf.function` that was traced earlier is traced again. The old copy becomes empty and takes no memory. Code that
     still reads the old copy, such as a `tf.types.experimental.ConcreteFunction`, fails.
     """
@@ -48,7 +48,7 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Return the variable's device by its name in `devices`. If it is not in `devices`, return its full name."""
+    """Return the device of a variable: its name in `devices`, or else its full name."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
@@ -113,7 +113,7 @@ def read_variable(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_unwatched(variable: keras.Variable) -> tf.Tensor:
-    """Read a Keras variable without gradient tapes. The caller handles its gradient."""
+    """Read a Keras variable without making gradient tapes watch it. The caller handles the gradient."""
     return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
 
 
@@ -131,7 +131,7 @@ def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tenso
 
 
 def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Copy values to the devices of the stages. A value that is there already is not copied.
+    """Copy values to the devices of the stages. Values that are already there are not copied.
 
     Args:
         values: what `read_values` returned for these stages, or for other replicas of them.
@@ -149,7 +149,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to Keras variables on their devices. Return an empty list, because no updates are left."""
+    """Assign new values to variables on their devices. Return [], the updates that the caller still has to make."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

@@ -51,11 +51,11 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
          words_are_strings: bool = False) -> None:
     """Set the fields of `params` that a text names.
 
-    Outer fields are set first. So Params of a new class, or a longer list, exist before their fields are set.
+    Outer fields are set first. So new Params, or a longer list, exist before the fields inside them are set.
 
     Args:
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
-        words_are_strings: whether an unknown word without quotes is a string, even if the field is None.
+        words_are_strings: whether an unknown word without quotes is a string, also in lists and fields that are None.
     """
     reader = _Reader(params, kinds, value_text.Names(params, words_are_strings))
     changes = [_change(path, text) for path, text in entries]
@@ -84,7 +84,7 @@ class _Reader:
         self._names = names
 
     def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
-        """Apply a change of kind `change`, described by `text`, to the value at `steps`."""
+        """Change the value at `steps` as `text` says. `change` is the kind of change, such as `_VALUE_CHANGE`."""
         if change == _SHAPE_CHANGE:
             self._reshape(steps, text)
         elif change == _VALUE_CHANGE or not self._replace_params(steps, text):
@@ -102,7 +102,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replace Params, or None, after a change of their `cls` to `text`. Return whether they were replaced."""
+        """Replace Params, or None, by new Params of the class that `text` names. Return whether they were replaced."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):
@@ -135,7 +135,7 @@ class _Reader:
 
 
 def _keep_changes(old, old_defaults, new):
-    """Copy to `new` the fields of `old` that are not defaults."""
+    """Copy the changed fields of `old` to `new`: the fields that differ from `old_defaults`."""
     defaults = dict(param_tree.children(old_defaults) or [])
     for name, value in old.IterParams():
         is_default = name in defaults and param_tree.equal(value, defaults[name])

@@ -69,10 +69,10 @@ def reference_key(value: Any) -> str:
 
 
 class Names:
-    """The classes and functions that a text can name. They are registered, or some Params hold them.
+    """The classes and functions that a text can name: registered ones, and those inside `params`.
 
     Args:
-        words_are_strings: whether an unknown word without quotes is a string, even if the field is None.
+        words_are_strings: whether an unknown word without quotes is a string, also in lists and fields that are None.
     """
 
     def __init__(self, params: Any, words_are_strings: bool) -> None:
@@ -102,7 +102,7 @@ class Names:
 
 
 def format_value(value: Any) -> str:
-    """Return the text of a value without Params. If the value has no text, return the name of its type."""
+    """Write a value that contains no Params as text. If the value has no text form, return the name of its type."""
     return 'NoneType' if value is None else _literal(value)
 
 
@@ -141,10 +141,10 @@ def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
     """Return the value of a field from a text.
 
     Args:
-        type_name: name of the field's type, as ToTextWithTypes writes it; ignored unless bool, int, float or str.
+        type_name: name of the field's type, as ToTextWithTypes writes it. Only bool, int, float and str have an effect.
 
     Raises:
-        ValueError: the text has no value of that type; the caller puts the field and the text before the message.
+        ValueError: the text has no value of that type. The caller puts the field and the text before the message.
     """
     if text in ('None', 'NoneType'):
         return None
@@ -210,7 +210,7 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Return a token in a form for `ast.literal_eval`. Only a word becomes a tuple of bytes."""
+    """Rewrite a token for `ast.literal_eval`. A word becomes a tuple with its bytes; a string stays a string."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') fails, 'a''b' does not
 
 

@@ -47,14 +47,14 @@ def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
 class BaseInput:
     """Batches of examples for training and evaluation.
 
-    A subclass extends `Params()`, and defines the static method `InputSpec(params)`. The method returns the nest of
-    `tf.TensorSpec`s of a batch's inputs, and prepares no data. A subclass overrides `TargetSpec(params)` if targets are
-    not labels and weights. It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
+    A subclass extends `Params()`. Its static method `InputSpec(params)` returns `tf.TensorSpec`s for the nest of inputs
+    in a batch, and prepares no data. A subclass overrides `TargetSpec(params)` if targets are not labels and weights.
+    It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
 
     * `training_dataset(position, share)`: endless batches that begin after `position` examples, counted over all
       epochs. A resumed run gets the same batches as an uninterrupted run, bit for bit. The batch size may change at
       `position`. Batches have only the rows of `share`, and other rows cause as little work as possible. The method
-      raises ValueError if the position is negative, no batch can be made, or the shares do not divide a batch.
+      raises ValueError if the position is negative, no batch can be made, or a batch does not divide into equal shares.
     * `evaluation_dataset()`: every example once, in stored order. Rows that pad the last batch have weight 0.
 
     A wrong field raises ValueError. Data that do not exist and cannot be prepared raise RuntimeError.
@@ -100,7 +100,7 @@ class BaseInput:
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of unlabelled examples, preprocessed as in evaluation. For `files` see `paths_of`.
+        """Read batches of unlabelled examples. Preprocess them as in evaluation. For `files` see `paths_of`.
 
         Returns:
             The number of examples, and a `tf.data.Dataset` of (inputs `[rows, ...]`, names `[rows]`, problems
@@ -118,7 +118,7 @@ class BaseInput:
 
     @property
     def source(self) -> str:
-        """Words that name the data."""
+        """Text for messages that names the data, such as the dataset and the split."""
         fields = {field: self.params.Get(field) for field in _FIELDS_OF_SOURCE if field in self.params}
         named = ', '.join(f'{field}={value!r}' for field, value in fields.items() if value is not None)
         return f'{self.params.cls.__name__}({named})'
@@ -151,10 +151,10 @@ class BaseInput:
 
 
 class MemoryInput(BaseInput):
-    """Input with all rows in memory. The row at a position of training depends only on (seed, position).
+    """Input that keeps all rows in memory. In training, the seed and the position alone determine a row.
 
-    A subclass defines `_columns`, the tensors `[n, ...]` of all rows, and `_batch(*columns)`. This method makes a batch
-    from the columns of some rows.
+    A subclass defines `_columns`: tensors `[n, ...]` with all rows. It also defines `_batch(*columns)`, which gets only
+    the rows of one batch, and makes the batch.
     """
 
     _columns: tuple[tf.Tensor, ...] = ()
@@ -162,7 +162,7 @@ class MemoryInput(BaseInput):
 
     @without_autograph
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
-        """Return endless batches from row number `position` on, without delay. See `BaseInput`."""
+        """Return endless batches from row number `position` on. Skipping to it is quick. See `BaseInput`."""
         self._check_position(position)
         size = self.params.batch_size
         numbers = share.of(self._numbers(position), size).batch(share.size(size), drop_remainder=True)

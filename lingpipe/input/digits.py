@@ -49,7 +49,7 @@ class DigitsImages:
         self.num_examples = len(order)
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return each example once, always in stored order. See `TfdsImages.encoded_examples`."""
+        """Return each example once, in stored order. `shuffle_seed` is ignored. See `TfdsImages.encoded_examples`."""
         del shuffle_seed
         identifiers = [f'{NAME}-{self._split}__{number}' for number in range(self.num_examples)]
         rows = tf.data.Dataset.from_tensor_slices((self._images, self._labels, identifiers))

@@ -22,9 +22,9 @@ class InstructionInput(text_records.RecordInput):
         weights        0 0 0 0 1 1    0 0
         padding_mask   1 1 1 1 1 1 1  0
 
-    Prompt and response are tokenized separately, as in generation. Overlong responses are truncated. Prompts without
-    room for a response are left out. A warning counts both. An overlong plain text continues in further rows, and each
-    token of it counts once. Everything is tokenized when the input is created.
+    Prompt and response are tokenized separately, as in generation. Overlong responses are truncated. If a prompt leaves
+    no room for a response, the pair is left out. A warning counts both cases. With `text_field`, an overlong text
+    continues in further rows, and each token counts once. Everything is tokenized when the input is created.
     """
 
     example_name = 'rows'
@@ -67,12 +67,12 @@ class InstructionInput(text_records.RecordInput):
         return tokens, np.array(list(map(len, rows)), np.int32), np.array([shown for _, shown in found], np.int32)
 
     def _prompt(self, record):
-        """Return the prompt of a record, which is empty for a plain text."""
+        """Return the prompt of a record, or '' if the record is a plain text."""
         p = self.params
         return '' if p.text_field else p.prompt_template.replace(_PROMPT, record.text(p.prompt_field))
 
     def _rows_of(self, prompt, response):
-        """Return (tokens, number of tokens shown) of each row. A prompt without room for a response has no row."""
+        """Return (tokens, number of leading tokens without loss) of each row, or [] if the prompt leaves no room."""
         shown, length = [*self.tokenizer.start_ids, *prompt], self.params.sequence_length
         tokens = [*shown, *response, self.tokenizer.end_id]
         if self.params.text_field:  # each row begins with the last token of the previous one, so none is lost
@@ -96,7 +96,7 @@ class InstructionInput(text_records.RecordInput):
 
 
 class SequenceToSequenceInput(text_records.RecordInput):
-    """Pairs of texts, converted to tensors by the tokenizer's KerasHub preprocessor. With BART::
+    """Pairs of texts. The KerasHub preprocessor of the tokenizer converts them to tensors. With BART::
 
         encoder_token_ids   <s> forty - two </s> <pad>     the source
         decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label
@@ -169,7 +169,7 @@ def _lengths(params):
 
 
 class TextClassificationInput(text_records.RecordInput):
-    """Texts with a label, converted to tensors by the tokenizer's KerasHub preprocessor.
+    """Texts with a label. The KerasHub preprocessor of the tokenizer converts the texts to tensors.
 
     ::
 

@@ -35,12 +35,12 @@ class KerasHubTokenizer:
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Return the names of the tensors that classifiers of the preset take."""
+        """Return the names of a classifier's input tensors, such as 'token_ids', for the preset in `params`."""
         return sorted(KerasHubTokenizer(params).preprocessor('TextClassifierPreprocessor')(tf.constant(['a'])))
 
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
-        """Tokens at the start of a text: one, or none if KerasHub adds none."""
+        """Tuple of the token that KerasHub puts before a text. Empty: KerasHub puts none."""
         preprocessor = import_keras_hub().models.CausalLMPreprocessor.from_preset(self.params.preset)
         start = preprocessor.tokenizer.start_token_id
         return (start,) if preprocessor.add_start_token and start is not None else ()
@@ -57,11 +57,11 @@ class KerasHubTokenizer:
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
         """Return the number of text bytes of each token, float32. The end of a text counts as one byte.
 
-        SentencePiece may change white space. Then the bytes of the changed text count. If SentencePiece puts a space
-        before every text, this space counts instead of the end. An unknown piece counts as one byte.
+        SentencePiece may change white space, and then the changed text is counted. If it puts a space before every
+        text, this space is counted, and the end of the text is not. An unknown piece counts as one byte.
 
         Raises:
-            ValueError: the tokenizer loses the characters between its tokens, as BERT's does.
+            ValueError: tokens do not tell how many bytes they stand for, as with BERT.
         """
         return tf.gather(tf.constant(self._sizes), tokens)
 
@@ -98,7 +98,7 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return {id: number of bytes} of tokens. In GPT-2's alphabet each letter stands for one byte."""
+    """Return {id: number of bytes} for tokens {text: id}. In GPT-2's alphabet, one letter stands for one byte."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())

@@ -12,8 +12,8 @@ from lingpipe.input import base_input, digits, image_augmentation, image_pixels,
 class ImageInput(base_input.BaseInput):
     """Images of a TFDS dataset, augmented, normalised and batched.
 
-    The order of an epoch and every augmentation are pure functions of (seed, epoch, index in the epoch). So the state
-    of the training data is only one number, the count of examples seen:
+    Order and augmentation depend only on (seed, epoch, index in the epoch). So the state of the training data is one
+    number, the count of examples seen:
 
     ```
     range of epochs -> references of an epoch, shuffled by (seed, epoch) --\\
@@ -21,8 +21,8 @@ class ImageInput(base_input.BaseInput):
                      one augmentation seed per example of (seed, epoch) --/
     ```
 
-    A bad record keeps its place, as a black image of weight 0. So it changes neither the positions of other
-    records nor the number of batches. References to examples of other shares are skipped before their pixels are read.
+    A bad record becomes a black image of weight 0. So other records keep their positions, and the number of batches
+    stays the same. Examples of other shares are skipped before their pixels are read.
     """
 
     example_name = 'images'
@@ -50,7 +50,7 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def Preprocessing(params: hyperparams.Params) -> keras.layers.Layer:
-        """Return the layer that normalises pixels from 0 to 255 as training does."""
+        """Return a layer that normalises pixels (0 to 255) in the same way as training."""
         lowest, highest = image_augmentation.pixel_range(
             _dataset_name(params), ImageInput.InputSpec(params).shape[-1])
         return keras.layers.Rescaling(
@@ -64,7 +64,7 @@ class ImageInput(base_input.BaseInput):
     @staticmethod
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Make batches of image files, resized like the dataset's images. See `BaseInput`. Prepare no data."""
+        """Read batches of image files. Resize them like images of the dataset. See `BaseInput`. Prepare no data."""
         cropping = _augmentation(params).cropping
         *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
@@ -98,8 +98,8 @@ class ImageInput(base_input.BaseInput):
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
         """Return endless batches from example number `position` on.
 
-        Data in memory start at any position without delay. Data in files are read from the start of the epoch, but not
-        decoded before `position`. See `BaseInput`.
+        Data in memory start at any position without delay. Data in files are read from the start of the epoch, and
+        decoded only from `position` on. See `BaseInput`.
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
@@ -172,7 +172,7 @@ def _dataset_name(p):
 
 
 def _are_own_digits(p):
-    """Return whether the package's digits are read. With `data_dir`, TFDS reads a dataset of the same name."""
+    """Return whether to read the digits of this package. If `data_dir` is set, TFDS reads 'digits' from there."""
     return p.dataset == digits.NAME and p.data_dir is None
 
 

@@ -56,8 +56,8 @@ def _decode_jpeg_box(encoded, box, image_width, num_channels):
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
     """Call a function on each row of tensors. Return the nest of results `[n, ...]`.
 
-    TensorFlow continues after an error only in a dataset. One dataset serves many rows, because creating one takes as
-    long as decoding 64 x 64 pixels:
+    Only in a dataset can TensorFlow continue after an error. All rows share one dataset, because creating a dataset
+    takes as long as decoding 64 x 64 pixels:
 
     ```
                  rows -> function -> drop errors --\\
@@ -65,7 +65,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
     fallback, numbered -1 ------------------------/
     ```
 
-    A failing row gets `fallback` as its result. All results have the static shapes of `fallback`. n must be positive.
+    If the function fails on a row, the row gets `fallback`. `fallback` sets all static shapes. n must be positive.
     """
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
@@ -78,7 +78,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
 
 
 def _placed(values, numbers, num_rows):
-    """Put each value in the row of its number. The first value is the fallback, which fills all other rows."""
+    """Move each value to the row that `numbers` gives. Fill other rows with the first value, the fallback."""
     sources = tf.tensor_scatter_nd_update(
         tf.zeros([num_rows], tf.int32), numbers[1:, tf.newaxis], tf.range(1, tf.size(numbers)))
     return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)

@@ -23,7 +23,7 @@ DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 
 
 class ImageSources:
-    """Makes the examples of training and evaluation. Both share the pixels in memory."""
+    """Images for training and evaluation. Both use the same pixels in memory."""
 
     def __init__(self, params: hyperparams.Params, data: Any, cropping: image_augmentation.Cropping | None) -> None:
         self._params = params
@@ -31,14 +31,14 @@ class ImageSources:
         self._cropping = cropping
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return references to all examples. `order_seed`, int64 [2], shuffles them. None: stored order."""
+        """Return row numbers, or encoded examples from files. `order_seed`, int64 [2], shuffles. None: as stored."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
         return row_order.from_files(self._data.encoded_examples, order_seed, buffer_size)
 
     def batches(self, examples: tf.data.Dataset, batch_size: int, training: bool) -> tf.data.Dataset:
-        """Read the pixels of examples, which are pairs (reference, augmentation seed).
+        """Read the pixels of `examples`, which are pairs (element of `references`, augmentation seed).
 
         Training crops at random, and drops a last batch that is not full. Evaluation crops centrally.
 
@@ -90,7 +90,7 @@ class ImageSources:
 
 
 class BadRecords:
-    """Collects bad records in the process that trains. A record that is visited several times counts once."""
+    """The bad records that have been read. A record counts once, even if it is read several times."""
 
     def __init__(self, max_bad_records: int, source: str) -> None:
         self.reasons: dict[str, str] = {}  # from the name of a record to its problem
@@ -99,10 +99,10 @@ class BadRecords:
         self._lock = threading.Lock()
 
     def note(self, bad: tf.Tensor) -> tf.Tensor:
-        """Note the bad records of a batch when the graph runs. Return 1.0 for a good record and 0.0 for a bad one.
+        """Build an operation that notes the bad records of a batch. Its result is 1.0 per good record, 0.0 per bad one.
 
-        `bad`, string [batch], has TFDS's name of each bad record, and is empty for a good one. Too many bad records
-        raise `tf.errors.InvalidArgumentError`.
+        `bad`, string [batch], holds the TFDS name of each bad record, and '' for a good record. If there are too many
+        bad records, the operation raises `tf.errors.InvalidArgumentError`.
         """
         is_good = bad == ''
         refusal = tf.cond(

@@ -10,7 +10,7 @@ LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
-    """Return the rows of endless epochs, without the first `position` rows."""
+    """Chain the datasets `rows_of(epoch)`, of `count` rows each, without end. Skip the first `position` rows."""
     first_epoch, first_index = divmod(position, count)
 
     def rest_of(epoch):
@@ -40,8 +40,8 @@ def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: 
                buffer_size: int) -> tf.data.Dataset:
     """Read files once. Shuffle the files, then the rows in a buffer.
 
-    If `order_seed` is None, the stored order is kept, and `read` gets None. Otherwise `order_seed` is int64 [2], and
-    `read` gets a seed for the files: an int64 scalar, drawn from `order_seed`.
+    `order_seed`, int64 [2], determines both orders. `read(seed)` must order the files by `seed`, an int64 scalar. If
+    `order_seed` is None, the order is as stored, and `seed` is None.
     """
     if order_seed is None:
         return read(None)
@@ -68,14 +68,14 @@ class Share:
     count: int = 1
 
     def size(self, batch_size: int) -> int:
-        """Return the number of own rows in a batch. Raise ValueError if `count` does not divide `batch_size`."""
+        """Return how many rows of a batch this share has. Raise ValueError if `count` does not divide `batch_size`."""
         if batch_size % self.count:
             raise ValueError(f'input.batch_size: a batch has {batch_size} rows for {self.count} workers, and each must '
                              f'get as many. Set it to a multiple of {self.count}.')
         return batch_size // self.count
 
     def of(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Return the examples of this share. `examples` must be endless and start with a batch's first row.
+        """Return the examples of this share. `examples` must be endless, and begin where a batch begins.
 
         Call this before expensive work on examples.
         """

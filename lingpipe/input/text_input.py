@@ -16,7 +16,7 @@ MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
-    """Return the name of the text feature to read, without preparing any data."""
+    """Return the name of the feature whose texts are read. Prepare no data."""
     features = tfds_builders.find_builder(dataset, data_dir).info.features
     names = sorted(name for name, feature in features.items() if isinstance(feature, tfds.features.Text))
     chosen = wanted or (names[0] if len(names) == 1 else 'text')
@@ -28,7 +28,7 @@ def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
 
 
 class TokenizedInput(base_input.MemoryInput):
-    """Rows of tokens of a TFDS dataset. The row at a position of training depends only on (seed, position).
+    """Rows of tokens from a TFDS dataset. In training, the seed and the position alone determine a row.
 
     ::
 
@@ -36,8 +36,8 @@ class TokenizedInput(base_input.MemoryInput):
         in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
 
     A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If
-    tokens are read from files, `_cut(tokens)` makes the group of tokens of each row, and `_row(*tokens)` makes a row
-    from a group.
+    data are in files, `_cut(tokens)` turns the dataset of tokenized examples into one with an element per row. Then
+    `_row(*tokens)` makes a row from an element.
     """
 
     _tokens: Callable[[dict], Any]
@@ -62,8 +62,8 @@ class TokenizedInput(base_input.MemoryInput):
         """Return endless batches from row number `position` on.
 
         Data in memory start at any position without delay. Data in files are read again from the start of the training
-        run. A row's start in files is known only after all earlier texts are tokenized, so every share tokenizes all
-        texts. See `BaseInput`.
+        run, because the place of a row depends on the tokens of all earlier texts. For the same reason, every share
+        tokenizes all texts. See `BaseInput`.
         """
         if self._data.num_bytes <= MEMORY_LIMIT_BYTES:
             return super().training_dataset(position, share)
@@ -79,7 +79,7 @@ class TokenizedInput(base_input.MemoryInput):
         return row_order.from_files(self._tokenized, order_seed, p.shuffle_buffer_size)
 
     def _tokenized(self, shuffle_seed: Any = None) -> tf.data.Dataset:
-        """Return the tokens of the split. The seed draws the order of the files."""
+        """Return the tokens of the split. `shuffle_seed` draws the order of the files. None: stored order."""
         return base_input.parallel_map(self._data.examples(shuffle_seed), self._tokens)
 
     def _check_params(self):
@@ -90,9 +90,9 @@ class TokenizedInput(base_input.MemoryInput):
 class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other without padding. Each document begins with the tokenizer's `start_ids` other than
-    `end_id`, and ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at
-    different places::
+    Documents follow each other without padding. A document begins with the tokenizer's `start_ids`, except `end_id`,
+    and ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at different
+    places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
         epoch 1   --|----1----|----2----|----0----|----3----|    and the order in which sequences are visited
@@ -135,7 +135,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return every token exactly once with weight 1, in stored order. Padding and repetitions have weight 0."""
+        """Return all tokens in stored order. Each has weight 1 exactly once. Padding and repetitions have weight 0."""
         p = self.params
         sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -164,7 +164,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Return sequence starts in the ring of tokens, from sequence number `position` on."""
+        """Return where sequences start in the ring of all tokens, from sequence number `position` on."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):
@@ -218,7 +218,7 @@ def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: 
     `end_id`, which also pads the last sequence.
 
     Returns:
-        Rows, int32 `[count, length + 1]`, and float32 weights `[count, length]` of the last `length` tokens per row.
+        Rows, int32 `[count, length + 1]`, and weights, float32 `[count, length]`, of all tokens but the first in a row.
     """
     advance = length - context
     count = 1 + max(0, -(-(len(tokens) - length) // advance))

@@ -140,9 +140,9 @@ def _plain_value(feature, value):
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
-    """Call a function on one slice of rows after another, and concatenate the nests of arrays `[rows, ...]`.
+    """Split `count` rows into slices, and call a function on each slice. Concatenate the results `[rows, ...]`.
 
-    KerasHub's preprocessors run on Python strings in this way. Tracing takes seconds and makes them no faster.
+    KerasHub's preprocessors run eagerly in this way. Tracing them as a graph would take seconds and save no time.
     """
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
@@ -151,8 +151,8 @@ def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
 class RecordInput(base_input.MemoryInput):
     """Text records from files or TFDS, kept in memory. Records are read and checked when the input is created.
 
-    A subclass defines three members. `_fields` lists the params, such as 'text_field', whose values name fields of a
-    record. `_arrays(records)` turns a list of records into arrays, one per column. `_batch` is as in `MemoryInput`.
+    A subclass defines three members. `_fields` lists params, such as 'text_field', that name fields to read.
+    `_arrays(records)` turns a list of records into arrays, one per column. `_batch` is as in `MemoryInput`.
     """
 
     _fields: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ class RecordInput(base_input.MemoryInput):
             self._columns = tuple(map(tf.constant, self._arrays(records)))
 
     def _records(self):
-        """Read the records. From TFDS, read only the fields that the params in `_fields` name."""
+        """Read the records. From TFDS, read only the fields that this input uses."""
         p = self.params
         if p.files is not None:
             return from_files(p.files)

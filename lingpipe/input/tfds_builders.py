@@ -74,7 +74,7 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Return dictionaries of features and 'tfds_id'. The id is a string that names a file and a record in it.
+        """Return examples as dictionaries of features. The string 'tfds_id' names the file and the record in it.
 
         `shuffle_seed`, an int64 scalar, draws the order of the files. None: stored order.
         """
@@ -126,7 +126,7 @@ def described_images(dataset: str, data_dir: str | None = None) -> tuple[tuple, 
 
 @contextlib.contextmanager
 def _without_advice():
-    """Hide TensorFlow's warnings about calls by TFDS, which a user cannot change."""
+    """Hide TensorFlow's warnings about how TFDS calls it, because a user cannot change the calls."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel('ERROR')

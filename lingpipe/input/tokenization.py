@@ -18,8 +18,8 @@ class ByteTokenizer:
     Another tokenizer needs the same attributes and methods. Set its Params as the `tokenizer` of `TextInput`.
 
     Attributes:
-        end_id: the token after a document and before its first token. Text and translation inputs pad with it.
-        start_ids: the tokens at the start of a text in a row of `InstructionInput` and in generation.
+        end_id: the token before and after each document. Text and translation inputs also pad with it.
+        start_ids: the tokens before a text in generation, in `InstructionInput`, and, except `end_id`, in `TextInput`.
         stop_ids: the tokens that end a text in generation.
         pad_id: the token that pads a row of `InstructionInput`.
     """
@@ -52,14 +52,14 @@ class ByteTokenizer:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return start and prompt tokens, as in a training document. If both are empty, return the end token."""
+    """Return the start tokens, then the tokens of `prompt`, as in training. If there are none, return the end token."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Return the text that was written after a prompt. `written` has no stop token.
+    """Decode the tokens `written` after a prompt of tokens `known`. `written` has no stop token.
 
-    Prompt and text are decoded together, because SentencePiece shows no space before the first token of a text.
+    Both are decoded together, because SentencePiece drops a space before the first token that it decodes.
     """
     before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
     return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)
@@ -88,7 +88,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     """Tokenizer of bytes and byte sequences, by byte-pair encoding (arXiv 1508.07909, section 3.2).
 
     The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and runs `encode`. Other methods use
-    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte. The result is always the same.
+    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte. Equal texts give equal results.
     """
 
     @classmethod
@@ -107,7 +107,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Return the names of the tensors that classifiers with this tokenizer take. Learn no vocabulary."""
+        """Return the names of a classifier's input tensors. Learn no vocabulary."""
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:

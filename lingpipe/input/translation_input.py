@@ -15,7 +15,7 @@ def chosen_languages(dataset: str, data_dir: str | None = None, source_language:
                      target_language: str | None = None) -> tuple[str, str]:
     """Return the source language and the target language. Prepare no data.
 
-    The default is the dataset's supervised keys. Raises ValueError if the dataset or a language is unknown.
+    By default, they are the supervised keys of the dataset. Raises ValueError if the dataset or a language is unknown.
     """
     info = tfds_builders.find_builder(dataset, data_dir).info
     if not isinstance(info.features, tfds.features.Translation):

@@ -1,4 +1,4 @@
-"""Methods of a model that use caches, cut into stages. A layer's cache stays on the layer's device."""
+"""Model methods with caches (for text generation), cut into pipeline stages. Each cache stays on its layer's device."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Return the values of all variables on the device of each stage: `[stages][variables]`.
+        """Read all variables. Return a list of values for each stage, on its device: `[stages][variables]`.
 
         TensorFlow copies a value only to the stages that use it.
         """
@@ -72,7 +72,7 @@ class Split(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of a cache. A model's own loop over tokens passes them on instead of the whole cache."""
+    """The parts of a cache. A model's loop over tokens carries these parts instead of the whole cache."""
 
     tensors: list[list[tf.Tensor]]  # the parts of each tensor of the cache, each part on its device
 
@@ -87,10 +87,10 @@ class CachedCall:
                           │                   v                  │     v
                       cache[:, 0]     stack([cache 0,        cache[:, 1] , cache 1])
 
-    An operation belongs to the last stage whose weights it depends on, so that all data flow from stage to stage.
-    Results that depend on no weights are computed in every stage that needs them. A model stacks the caches of its
-    layers into one tensor, and takes slices of it. Here, neither the stack nor the slices are computed, because the
-    parts of the stack become the slices of the next call.
+    An operation belongs to the last stage whose weights it depends on. So data flow only to later stages. Results that
+    depend on no weights are computed in every stage that needs them. A plain model stacks the caches of its layers into
+    one tensor, and each layer takes its slice. Here, neither the stack nor the slices are computed, because the new
+    cache of each layer goes directly to the next call.
 
     Args:
         method: bound method of the model. Parameters whose names end in 'cache' are caches. The last results are the
@@ -110,10 +110,10 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph. The first call takes whole caches, later calls the returned `Parts`.
+        """Run the method in the current graph. First pass whole caches; in later calls, pass the returned `Parts`.
 
         Args:
-            *arguments, **named: arguments of the method, nests of tensors `[batch, ...]` and of other objects.
+            *arguments, **named: arguments of the method: nests of tensors `[batch, ...]` and other objects.
         """
         bound = self._signature.bind(*arguments, **named)
         bound.apply_defaults()
@@ -184,7 +184,7 @@ class _Program:
         return self._stages.get(tensor.op, len(self._weights.devices) - 1)
 
     def splits(self):
-        """Return for each cache the `Split` of each of its tensors."""
+        """Return {name of a cache: list with the `Split` of each tensor}."""
         return {name: [self._split(old, new) for old, new in zip(self._arguments[name], tensors, strict=True)]
                 for name, tensors in self._new.items()}
 
@@ -236,7 +236,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {slice of a cache: number of its part}. Without an axis, the whole cache is part 0."""
+    """Return {slice of a cache: number of the part with this slice}. An undivided cache is part 0."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)
@@ -263,13 +263,13 @@ def _readers(tensor):
 
 
 def _slices(cache):
-    """Return {slice of a cache: (axis, index)}, or {} if the cache has other readers too."""
+    """Return {slice of a cache: (axis, index)}; {} if any operation reads the cache in another way."""
     found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
     return {} if None in found.values() else found
 
 
 def _slice_of(operation):
-    """Return (axis, index) if an operation takes a slice at an index of an axis, else None."""
+    """Return (axis, index) if an operation selects one index of one axis; else None."""
     if operation.type != 'StridedSlice':
         return None
     whole, begin, _, strides = [tensor if place == 0 else tf.get_static_value(tensor)
@@ -288,7 +288,7 @@ def _flatten(nests: Iterable) -> list:
 
 
 def _tensors(nest):
-    """Return the tensors, or their specs, of a nest that may also hold other objects."""
+    """List the tensors and tensor specs in a nest. Leave out other objects."""
     return [leaf for leaf in keras.tree.flatten(nest) if isinstance(leaf, (tf.Tensor, tf.TensorSpec))]
 
 

@@ -31,7 +31,7 @@ _PART_BYTES = 2**20
 
 
 class KerasHubModel(model_source.KerasModelSource):
-    """A backbone of KerasHub with a head. A preset's weights go tensor by tensor to their partitions."""
+    """A KerasHub backbone with a head. Weights of a preset are loaded one by one, each to its partition's device."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -71,7 +71,7 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError for a KerasHub tokenizer of a wrong class. With a preset, refuse other tokenizers too."""
+        """Raise ValueError for a KerasHub tokenizer of a wrong class. A preset takes only KerasHub tokenizers."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
             return
@@ -116,7 +116,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
-    """Return a preset's preprocessor for a model. None: there is no preset, or preset or model has none."""
+    """Load a preset's preprocessor for a model. Return None if there is no preset or no preprocessor."""
     preprocessor_class, exists = getattr(type(model), 'preprocessor_cls', None), keras_hub_presets().check_file_exists
     if not (preset and preprocessor_class) or not any(exists(preset, name) for name in _PREPROCESSOR_CONFIGS):
         return None
@@ -179,8 +179,8 @@ def _has_weights_of(preset, model):
 class AwaitedWeights:
     """Variables that start as zeros, because their values will be loaded.
 
-    Random numbers would take several times the memory of a variable while they are drawn. Variables that are not
-    loaded, such as weights of a new head, get their own initial values afterwards.
+    Drawing random initial values would take several times the memory of a variable. After loading, variables that were
+    not loaded, such as weights of a new head, get their own initial values.
     """
 
     def __init__(self, variables: Iterable[keras.Variable]) -> None:
@@ -190,7 +190,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Let `assign` work part by part in the `with` block. At its end, initialise variables not assigned."""
+        """Make `assign` work part by part in the `with` block. Then initialise variables that were not assigned."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)

@@ -1,4 +1,4 @@
-"""A Keras model as a list of units. Cuts can be between any units, even across skip connections."""
+"""A Keras model as a list of units (layer calls). It can be cut between any units, even across skip connections."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Return (units, {place of an output: value number of its logits}). The units also return these logits."""
+    """Let units return logits of model outputs too. Return (units, {index of a model output: number of its logits})."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
@@ -35,7 +35,7 @@ def _hand_out_logits(units, outputs, values):
 
 
 def _positions(unit, inputs, training):
-    """Return the places of a unit's outputs that have logits of the same shape and dtype."""
+    """Return the indices of a unit's outputs to which Keras attached logits of equal shape and dtype."""
     found = set()
 
     def find(unused_arguments, results):
@@ -73,8 +73,8 @@ class ModelGraph:
     """A model flattened into units, one for each layer call, in Keras's order.
 
     Args:
-        model: built `keras.Sequential` or Functional `keras.Model`; nested models are flattened too if they consist
-            only of calls of layers and of `keras.ops`.
+        model: built `keras.Sequential` or Functional `keras.Model`; nested models are flattened too if they only
+            call layers and `keras.ops`.
 
     Attributes:
         output_specs: list of `tf.TensorSpec` of the outputs for one example, set by `analyses`.
@@ -139,7 +139,7 @@ class ModelGraph:
         return keras.tree.pack_sequence_as(self.output_structure, outputs)
 
     def stages(self, ends: list[int]) -> list[model_segments.StageParts]:
-        """Cut the model at ascending end indices, the last of which is the number of units."""
+        """Cut the model into stages. `ends`: ascending end indices of the stages; the last is the number of units."""
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends, self._unmasked)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
@@ -162,7 +162,7 @@ class ModelGraph:
         A shared layer's parameters are counted at its first unit. Units that differ only in weights are traced once.
 
         Args:
-            input_specs: nest of `tf.TensorSpec` that the model accepts; it gives the sizes that the model leaves open.
+            input_specs: nest of `tf.TensorSpec` that fits the model. It fills in sizes that the model does not know.
                 The batch size is taken as 1. None: the model's own specs, with 1 for unknown sizes.
         """
         if input_specs is not None:
@@ -185,12 +185,12 @@ class ModelGraph:
         """Return the specs of the tensors between units, for inputs whose sizes are all known.
 
         Returns:
-            Dictionary from the number of a value to the pair (its `tf.TensorSpec`, the spec of its Keras mask or None).
+            Dictionary {number of a tensor: (its `tf.TensorSpec`, the spec of its Keras mask or None)}.
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Return (trainable, other) weights that no earlier unit uses, without states of seed generators."""
+        """Return a unit's (trainable, other) weights. Leave out weights of earlier units and seed generator states."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -204,7 +204,7 @@ class ModelGraph:
         return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:
-        """Return, for each unit, whether the unit has a trained weight or its inputs depend on one."""
+        """Return, for each unit, whether its outputs depend on a trained weight. Such units have a backward pass."""
         reached, found = set(), []
         for unit in self.units:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
@@ -226,7 +226,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Drop the values that are None in the trace. Keras's symbolic outputs have tensors there."""
+        """Drop outputs that layers return as None when traced, although Keras shows them as symbolic tensors."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
@@ -272,7 +272,7 @@ def describe(unit: model_units.Unit) -> str | None:
 
 
 def _trace(unit, inputs):
-    """Return a unit's `Flops`, (spec, mask spec) of each output, and indices of inputs that lose their masks."""
+    """Trace a unit. Return (`Flops`, [(spec, mask spec) of each output], [index of each input that loses its mask])."""
     unmasked = []
 
     def with_masks(arguments, outputs):

@@ -58,7 +58,7 @@ def _outside_of_backbone(model, weights):
 
 
 def _backbone_of(model):
-    """Return the KerasHub backbone that a model is or has, or None."""
+    """Return a model's KerasHub backbone, which may be the model itself; None if there is none."""
     parts = [getattr(model, 'backbone', None), model]
     return next((part for part in parts if hasattr(part, 'default_lora_layer_names')), None)
 
@@ -107,7 +107,7 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
 
 
 def _freeze_others(model, kept):
-    """Freeze all weights but `kept`. Freeze whole layers where possible: a frozen batch norm keeps its averages."""
+    """Freeze all weights but `kept`. Freeze whole layers where possible: then a batch norm keeps its averages."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):
@@ -163,7 +163,7 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
 def merged(model: keras.Model) -> Iterator[None]:
     """Merge LoRA into a model's kernels inside the `with` block, to write the model without LoRA.
 
-    Keras also merges when it saves, but in the layers' compute dtype, and it leaves LoRA in their configs. Quantized
+    Keras also merges when it saves, but in the compute dtype of the layers, and their configs keep LoRA. Quantized
     kernels are left to Keras, which merges LoRA into them and computes new scales.
     """
     with contextlib.ExitStack() as stack:

@@ -15,9 +15,9 @@ _BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
 def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     """Raise ValueError if a model needs the whole batch at once.
 
-    Layers may mix the rows of a micro-batch, as batch norm does. Operations of `keras.ops`, Lambdas and layers with an
-    axis of 0 must keep rows apart, and their graphs must show it. Each output's first dimension must be the batch. In a
-    model with a fixed batch size, each tensor whose first dimension has that size is taken as a batch.
+    Layers may mix the rows of a micro-batch, as batch norm does. `keras.ops`, Lambdas and layers with `axis=0` must not
+    mix rows, and their graphs must prove it. The first dimension of each output must be the batch. If the model has a
+    fixed batch size, a first dimension of this size counts as the batch.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):
@@ -54,7 +54,7 @@ def _traced(layer: Any, given: Any) -> list[row_dependence.Value]:
 
 
 def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
-    """Return a copy of a unit with an unknown batch size where a spec has one of `sizes`."""
+    """Copy a unit. In the specs of its outputs, set first dimensions that are in `sizes` to None."""
     return dataclasses.replace(unit, specs=[
         tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes else spec
         for spec in unit.specs])
@@ -65,7 +65,7 @@ class _SizesDifferError(Exception):
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_dependence.Value]:
-    """Return {number of a tensor: `Value` of the tensor} for all tensors of a model."""
+    """Find how all tensors of a model depend on the rows of the batch. Return {number of a tensor: `Value`}."""
     values = {number: row_dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]
@@ -74,7 +74,7 @@ def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_depen
 
 
 def _results(unit: Any, given: list[row_dependence.Value], traces_sizes: bool) -> list[row_dependence.Value]:
-    """Return the `Value`s of a unit's outputs."""
+    """Find how the outputs of a unit depend on the batch rows, as `Value`s. Raise ValueError if they mix rows."""
     is_checked = _works_on_the_batch(unit.layer, given)
     if not is_checked:
         _refuse_other_axis(unit, given)
@@ -116,7 +116,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
-    """Return whether to check for mixed rows: in operations, Lambdas, and layers with axis 0 except batch norm."""
+    """Return whether to check a layer for mixed rows: operations, Lambdas, and layers with axis 0 except batch norm."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1
@@ -134,7 +134,7 @@ def _is_lost(spec: tf.TensorSpec) -> bool:
 
 
 def _refuse_other_axis(unit: Any, given: list[row_dependence.Value]) -> None:
-    """Refuse a layer whose input has the batch in another dimension than the first."""
+    """Raise ValueError if an input has the batch in a dimension other than the first."""
     for value in given:
         if value.dependence not in (row_rules.ROWS, row_rules.CONSTANT):
             raise ValueError(
@@ -157,7 +157,7 @@ def _refuse_mixed(unit: Any, value: row_dependence.Value) -> None:
 
 
 def _assumed(unit: Any, given: list[row_dependence.Value]) -> list[row_dependence.Value]:
-    """Return the output `Value`s of a layer, assuming that it keeps the batch in the first dimension."""
+    """Return the `Value`s of a layer's outputs, assuming that the batch stays in the first dimension."""
     places = max((value.specs[0].shape[0] // row_rules.NUM_ROWS[0] for value in given
                   if value.dependence == row_rules.ROWS), default=1)
     return [row_dependence.Value(row_rules.CONSTANT, (spec, spec)) if _is_lost(spec)
@@ -171,7 +171,7 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError for more tokens than position embeddings. XLA would use another position's embedding."""
+    """Raise ValueError if there are more tokens than position embeddings. XLA would use wrong embeddings."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):

@@ -13,11 +13,11 @@ from lingpipe.stages import random_seeds
 
 
 class Segment:
-    """One unit of a stage, as a function from a list of tensors to a list of tensors.
+    """One unit (layer call) of a stage, as a function from a list of tensors to a list of tensors.
 
     Args:
-        before, after: numbers of the input and output values. An output is an input or a result of the unit.
-        unmasked: numbers of the input values whose Keras masks an earlier stage removed.
+        before, after: numbers of the tensors that come in and go out. Tensors may pass through unused.
+        unmasked: numbers of the inputs that lost their Keras masks in an earlier stage.
     """
 
     def __init__(self, unit: model_units.Unit, before: list[int], after: list[int],
@@ -109,7 +109,7 @@ def place_variable(variable: keras.Variable, device: str) -> None:
 
 
 def _segments(run, before, after, unmasked):
-    """Return the segments of a stage. Each passes on only values that a later unit or another stage needs."""
+    """Return the segments of a stage. Each returns only tensors that a later unit or another stage needs."""
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:

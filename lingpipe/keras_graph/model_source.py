@@ -1,4 +1,4 @@
-"""Params of a whole Keras model, which a pipeline cuts. They replace a list of layers."""
+"""Params of a whole Keras model for a pipeline to cut, instead of a list of layers."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ _NAME_COUNTERS = 'object_name_uids'
 
 
 class KerasModelSource:
-    """The source of a Keras model. Weights are loaded once the variables are on their devices.
+    """The source of a Keras model. Weights are loaded after the variables are placed on their devices.
 
     ::
 
@@ -24,8 +24,8 @@ class KerasModelSource:
         (GPipeLayer cuts it, and allocates each variable on the device of its partition)
         load_weights  ──> one tensor after the other, each to its device
 
-    A subclass defines `make`, and its own fields in `Params()`. It also defines `load_weights` unless `make` creates
-    the weights.
+    A subclass defines `make`, and its own fields in `Params()`. If `make` does not create the weights, the subclass
+    defines `load_weights`.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -50,11 +50,11 @@ class KerasModelSource:
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def load_weights(self, model: keras.Model) -> None:
-        """Load the initial weights of training, unless `make` created them. All variables are already allocated."""
+        """Load initial weights that `make` did not create. All variables are already allocated."""
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError if the tokens of the tokenizer mean something else to the model."""
+        """Raise ValueError if the model was made for the tokens of another tokenizer."""
         del model, tokenizer
 
     def export(self, model: keras.Model, folder: str, tokenizer: Any) -> list[str]:
@@ -99,7 +99,7 @@ def KerasModelParams(function: Callable, **arguments: Any) -> hyperparams.Instan
 
 @contextlib.contextmanager
 def fresh_names() -> Iterator[None]:
-    """Name layers in the `with` block as in a new program. A model then always gets the same names."""
+    """Restart Keras's numbering of layer names in the `with` block. A model then always gets the same names."""
     outer = global_state.get_global_attribute(_NAME_COUNTERS)
     global_state.set_global_attribute(_NAME_COUNTERS, None)
     try:
@@ -118,7 +118,7 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
-    """Return a model's weights, in order, by paths like 'layer_0/attention/query/kernel'. Equal paths get numbers."""
+    """Return {path: weight}, in the model's order. Paths look like 'layer_0/query/kernel'; equal paths get numbers."""
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
         path = re.sub(f'^{re.escape(model.name)}/', '', variable.path)

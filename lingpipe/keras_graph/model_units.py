@@ -43,7 +43,7 @@ class Unit:
         """Return a copy of the unit that also returns the logits of some outputs.
 
         Args:
-            numbers: numbers of the new values (the logits), one for each of `positions`.
+            positions, numbers: indices of these outputs, and a number for each new tensor of logits.
         """
         def function(values, training):
             results = self.function(values, training)
@@ -53,7 +53,7 @@ class Unit:
         return dataclasses.replace(self, function=function, outputs=[*self.outputs, *numbers], specs=specs)
 
     def without(self, absent: set[int]) -> 'Unit':
-        """Return the unit without the values in `absent`. These inputs and outputs are None."""
+        """Return the unit without inputs and outputs that are None. `absent` has their numbers."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -70,7 +70,7 @@ class Unit:
 
 
 class FlatModel(NamedTuple):
-    """A model as a list of units over numbered values. The first values are the model's inputs."""
+    """A model as a list of units (layer calls). Tensors have numbers, beginning with the inputs."""
 
     functional: Any  # the graph of layer calls that Keras holds for the model
     units: list  # each after the units that it reads from
@@ -96,7 +96,7 @@ def flatten_model(model: keras.Model) -> FlatModel:
 
 
 def flat_inputs(functional: Any, inputs: Any) -> list:
-    """Return, in the order of `functional.inputs`, the leaves of a nest that the model accepts."""
+    """Flatten a nest that the model accepts. Return a list of its leaves, in the order of `functional.inputs`."""
     if isinstance(inputs, dict) and not isinstance(functional.input, dict):
         return [inputs[tensor.name] for tensor in functional.inputs]
     return keras.tree.flatten(without_others(functional, inputs))

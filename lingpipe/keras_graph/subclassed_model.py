@@ -10,7 +10,7 @@ from lingpipe.private_api import Functional
 
 
 class CallGraph(NamedTuple):
-    """The layer calls of one call of a model, as a graph that can replace the call."""
+    """A graph of layer calls that can replace one call of a model."""
 
     functional: Any  # a Functional model over the same layers
     inputs: list  # the symbolic tensors that the call receives, in the order of `functional.inputs`
@@ -21,9 +21,9 @@ class CallGraph(NamedTuple):
 def graph_of_call(node: Any) -> CallGraph | None:
     """Return the `CallGraph` of a model's call, or None if no graph can replace the call.
 
-    A graph can replace the call only if `call` uses nothing but layers and `keras.ops`, and calls them alike in
-    training and inference. So `call` may use `training` only as an argument of layers. It may not read or assign a
-    variable itself, or use numbers from elsewhere, which might change from call to call.
+    The method `call` must consist of calls of layers and `keras.ops`, the same in training and inference. It may pass
+    `training` to layers, but may not branch on it. It may not read or assign variables itself. It may not use arrays
+    from elsewhere, because these might change from call to call.
     """
     model = node.operation
     if _is_more_than_its_call(model, node):
@@ -72,7 +72,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Fail if an operation, such as a reshape, receives the batch size, which is None in a symbolic tensor."""
+    """Raise an error if an operation, such as a reshape, received None as the batch size of a symbolic tensor."""
     specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)],
                            symbol.dtype) for symbol in functional.inputs]
     with keras.StatelessScope():
@@ -80,7 +80,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Return the arguments of each call. None: a layer receives an array, or another `training` than the model."""
+    """Describe each layer call by its arguments. None: a layer receives an array, or its own value of `training`."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):
@@ -95,7 +95,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Return an operation's key, equal in all traces. An addition, for example, is a new object in every trace."""
+    """Return an operation's key. Keys are equal in all traces, even if each trace makes a new operation object."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     return type(operation).__name__, repr({**operation.get_config(), 'name': None})

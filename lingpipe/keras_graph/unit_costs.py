@@ -1,6 +1,6 @@
-"""Costs of the units of a Keras model: measured times, and computed sizes.
+"""Costs of the units (layer calls) of a Keras model: measured times, and computed sizes.
 
-Each function takes a nest of `tf.TensorSpec` `[micro_batch, ...]` that the model accepts, every dimension known.
+`input_specs` is a nest of `tf.TensorSpec` `[micro_batch, ...]` that fits the model. All dimensions must be known.
 """
 
 import functools
@@ -25,7 +25,7 @@ class _UnitAsLayer:
 
 def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
           cache_dir: str | None = None) -> list[layer_profile.LayerTime]:
-    """Measure every unit of a model, with copies of the weights on the device.
+    """Measure the time of every unit on a device, with copies of the weights.
 
     Units that differ only in their weights are measured once. For `cache_dir`, see `layer_profile.profile_layers`.
     """
@@ -57,7 +57,7 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
 
 
 def _look_at_each(graph, values, look):
-    """Return `look(unit as a layer, inputs, has_backward=...)` of all units. Equal units share one call."""
+    """List `look(unit as a layer, inputs, has_backward=...)` for all units. Equal units share one call."""
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)

@@ -146,7 +146,7 @@ def amoebanet_layers(
 
 
 def _cells(cell, num_cells, reduction_size):
-    """Return the Params of all cells in order, copies of `cell`."""
+    """Return the Params of all cells in order. Each is a copy of `cell` with its own name and filters."""
     filters = reduction_size
     cells = [cell.Copy().Set(name='stem_cell_0', reduction=True, filters=filters // 4),
              cell.Copy().Set(name='stem_cell_1', reduction=True, filters=filters // 2)]

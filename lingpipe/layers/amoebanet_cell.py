@@ -4,9 +4,9 @@ A cell computes seven states. State 0 comes from the cell's input, state 1 from 
 the states 2 to 6 is the sum of two earlier states, with an operation applied to each. The output is the concatenation
 of some of the states.
 
-Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548);
-GPipe, arXiv 1811.06965, scales them up. `GENOTYPES` describes the released networks, whose parameters the authors
-counted. In these networks, the output of a normal cell includes state 0. In the paper's figure, one separable 5x5
+Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548).
+GPipe (arXiv 1811.06965) scales them up. `GENOTYPES` describes the released networks, for which parameter counts were
+published. In these networks, the output of a normal cell includes state 0. In the paper's figure, one separable 5x5
 convolution of B is dilated, but not here.
 """
 
@@ -70,9 +70,9 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         prev --- matched to state 0 ------- state 1 -+
         out ------------------------------------------------------------------------------------------- new_prev
 
-    If `out` and `prev` have different sizes, factorized reduction matches `prev`. Otherwise, if `prev` does not have
-    `filters` channels, ReLU, 1x1 and batch norm match `prev`. The first cell has no `prev`: state 1 is `out`. In a
-    reduction cell, operations on the states 0 and 1 have strides 2. Drop path applies to every operation but 'none'.
+    If `prev` and `out` differ in height or width, factorized reduction makes state 1. Otherwise, if `prev` does not
+    have `filters` channels, ReLU, 1x1 and batch norm make state 1. The first cell has no `prev`: state 1 is `out`. In a
+    reduction cell, operations on states 0 and 1 have strides 2. Drop path applies to all operations but 'none'.
     """
 
     @classmethod
@@ -143,7 +143,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """Return one layer per concatenated state, which shrinks the state to the size of state 6. None: same size."""
+        """Return, for each concatenated state, the layer that shrinks it to the size of state 6. None: equal sizes."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:
@@ -157,8 +157,8 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
         Args:
             inputs: `(out, prev, *rest)`, or `out` alone for the first cell. `out`, `[batch, height, width, channels]`,
-                is the output of the previous cell, and `prev` is the output of the cell before that cell. `rest`, such
-                as auxiliary logits, passes through.
+                comes from the previous cell, and `prev` from one cell earlier. `rest`, such as auxiliary logits,
+                passes through.
 
         Returns:
             `(new_out, out, *rest)`; `new_out` is `[batch, new_height, new_width, filters * num_concatenated_states]`.

@@ -75,7 +75,7 @@ def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, i
 
 
 class AmoebaNetLayer(base_layer.BaseLayer):
-    """The base class of AmoebaNet layers: the batch norm momentum, and functions that create convolutions."""
+    """The base class of AmoebaNet layers. It has the batch norm momentum, and creates convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -187,7 +187,7 @@ class Operation(AmoebaNetLayer):
 
 
 class FactorizedReduction(AmoebaNetLayer):
-    """Halves height and width. Even and odd rows and columns give half of the channels each.
+    """Halves height and width. Half of the channels come from even rows and columns, the other half from odd.
 
         [ReLU] -+- rows and columns 0, 2, 4, ... -> 1x1 -+- concatenate -> batch norm
                 +- rows and columns 1, 3, 5, ... -> 1x1 -+

@@ -13,7 +13,7 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
-    """Return float32 angles `[length, num_waves]`: wave i has t / 10000^(i / num_waves) at position t >= `start`."""
+    """Return angles, float32 `[length, num_waves]`: t / 10000^(i / num_waves) for position t >= `start` and wave i."""
     frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
     return keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies
 
@@ -21,7 +21,7 @@ def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
 def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
     """Rotate the channels (i, i + h/2) at position t by the angle t / 10000^(2i / h).
 
-    The product of a rotated query and a rotated key depends on the difference of their positions only (arXiv
+    So the product of a rotated query and a rotated key depends only on the difference of their positions (arXiv
     2104.09864, section 3.2.2).
 
     Args:
@@ -35,7 +35,7 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
 
 
 def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0) -> keras.layers.Dense:
-    """Return a dense layer for `layer`. Its kernel variance, scale^2 / fan_in, scales magnitudes by `scale`."""
+    """Return a dense layer with the dtype policy of `layer`. Its kernel has variance scale^2 / fan_in."""
     initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
     return keras.layers.Dense(
         units, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
@@ -120,7 +120,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         Args:
             queries: `[batch, queries, num_heads, h]`.
             keys: `[batch, keys, num_heads, h]`.
-            allowed: boolean, broadcast to `[batch, num_heads, queries, keys]`; None: all keys are allowed.
+            allowed: boolean, may broadcast to `[batch, num_heads, queries, keys]`; None: all keys are allowed.
             is_causal: whether query t sees only keys 0 to t.
         """
         if not (training and self.params.atten_dropout_prob):
@@ -135,7 +135,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
                start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Attend from the next vectors of a sequence to all vectors so far.
+        """Let each of the next vectors of a sequence attend to all earlier vectors and to itself.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
@@ -146,7 +146,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
             Outputs `[batch, n, model_dim]`, and the cache with the new keys and values in their places.
 
         Raises:
-            ValueError: the attention is not causal, so that earlier outputs would change with every new vector.
+            ValueError: the attention is not causal. Then every new vector would change earlier outputs.
         """
         if not self.params.is_causal:
             raise ValueError(f'MultiHeadAttention.is_causal is False in {self.name!r}, but text is generated from left '
@@ -187,7 +187,7 @@ class CrossAttention(MultiHeadAttention):
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
     def _build_projections(self, input_shape, inner_dim):
-        """Create the weights from the target's shape. Source vectors have the same size."""
+        """Create the weights from the shape of the target. Vectors of the source must have the same size."""
         self.query_projection = dense(self, 'query_projection', inner_dim)
         self.key_value_projection = dense(self, 'key_value_projection', 2 * inner_dim)
         self.query_projection.build(input_shape)
@@ -216,9 +216,9 @@ class CrossAttention(MultiHeadAttention):
 
 
 def _with_part(cache, part, start):
-    """Return a copy of `cache`, `[batch, length, ...]`, with `part`, `[batch, n, ...]`, at `start`.
+    """Return a copy of `cache` `[batch, length, ...]`, in which `part` `[batch, n, ...]` begins at `start`.
 
-    `keras.ops.slice_update` would be an XLA operation, which TPU builds of TensorFlow lack on CPUs.
+    `keras.ops.slice_update` is not used, because TPU builds of TensorFlow cannot run it on CPUs.
     """
     places = keras.ops.arange(cache.shape[1]) - start
     is_new = (places >= 0) & (places < part.shape[1])

@@ -69,7 +69,7 @@ def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Ite
     """Set the default dtype policy of layers that are created inside the `with` block.
 
     Args:
-        policy: Keras dtype policy, or its name; None and a map of policies change nothing.
+        policy: Keras dtype policy, or its name; None or a `DTypePolicyMap` changes nothing.
 
     Raises:
         ValueError: there is no such policy.
@@ -90,13 +90,13 @@ def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Ite
 
 
 def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:
-    """Return a copy of a layer's Params, with `policy` if the Params have no dtype policy.
+    """Copy the Params of a layer. If the copy has no dtype policy, set it to `policy`.
 
     Args:
         policy: name of a dtype policy; None: copy the Params unchanged.
 
     Raises:
-        ValueError: the layer's constructor takes no policy.
+        ValueError: the layer's constructor takes no policy, and `policy` is not 'float32'.
     """
     copy = layer_params.Copy()
     if policy is None:
@@ -126,9 +126,9 @@ def as_logits(x: tf.Tensor) -> tf.Tensor:
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List the variables that training changes, each once. Each variable's own `trainable` decides.
+    """List the variables whose own `trainable` is True, each once.
 
-    Keras's `trainable_variables` of a frozen layer is empty, even if layers inside train variables, as with LoRA.
+    Keras's `trainable_variables` lists nothing for a frozen layer, even if it contains trained weights, as with LoRA.
     """
     found = (variable for layer in layers for variable in layer.variables if variable.trainable)
     return list({id(variable): variable for variable in found}.values())
@@ -173,7 +173,7 @@ def current_training_step() -> int | tf.Tensor | None:
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
-    """Do as `deferred_variables`, and restore Python's random state. So later initial weights do not change."""
+    """Do as `deferred_variables`, and restore Python's random state, so that later initial weights do not change."""
     random_state = random.getstate()
     try:
         with deferred_variables():
@@ -186,9 +186,9 @@ def unallocated_variables() -> Iterator[None]:
 def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
-    If the block assigns a value to such a variable, as a layer's `build` may, that value becomes the variable's initial
-    value. An assignment to a variable with a value waits for the end of the block. Keras queues variables without a
-    value, and allocates them when the next ordinary scope closes. This scope removes its own variables from the queue.
+    If the block assigns a value to such a variable, as a layer's `build` may, the value becomes the initial value.
+    Other assignments take effect at the end of the block. Keras queues variables without values, to allocate them when
+    the next ordinary scope closes. This block removes its own variables from the queue.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)
     try:
@@ -204,7 +204,7 @@ def deferred_variables() -> Iterator[None]:
 
 
 class _DeferringScope(keras.StatelessScope):
-    """A scope with `updates`: {id of an assigned variable: (variable, last value)}."""
+    """A stateless scope that records assignments in `updates`: {id of the variable: (variable, last value)}."""
 
     @functools.cached_property
     def updates(self) -> dict[int, tuple]:
@@ -223,10 +223,10 @@ class _DeferringScope(keras.StatelessScope):
 
 
 def allocate(variables: Iterable[keras.Variable]) -> None:
-    """Give variables without a value their initial values, on the device in scope.
+    """Give each variable without a value its initial value, on the current device.
 
-    In a symbolic run, Keras would allocate them at the end, outside every device scope. Inside `deferred_variables`,
-    this function does nothing.
+    Keras itself would allocate them only at the end of a symbolic run, outside every device scope. Inside
+    `deferred_variables`, this function does nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
     if outer is not None and not outer.initialize_variables:
@@ -239,7 +239,7 @@ def allocate(variables: Iterable[keras.Variable]) -> None:
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """Create variables in the `with` block outside of Keras's stateless scopes and of traced functions."""
+    """Let the `with` block create variables as if it were outside of Keras's stateless scopes and traced functions."""
     outer = global_state.get_global_attribute(_SCOPE)
     global_state.set_global_attribute(_SCOPE, None)
     try:

@@ -12,7 +12,7 @@ from lingpipe.layers import attention, base_layer
 
 
 class _AddedPositions(base_layer.BaseLayer):
-    """Adds a vector to each position, then applies the dropout of the network's input."""
+    """Adds a vector to the input at each position, then applies dropout."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -36,7 +36,7 @@ class _AddedPositions(base_layer.BaseLayer):
 
 
 class NoPositions(_AddedPositions):
-    """Applies only the dropout of the input, for networks with rotary or no positions."""
+    """Applies dropout and adds nothing, for networks with rotary positions or without positions."""
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
         """Return zeros `[length, model_dim]`."""
@@ -70,12 +70,12 @@ class LearnedPositions(_AddedPositions):
 class SinusoidalPositions(_AddedPositions):
     """Adds sines and cosines of the position to the vectors (arXiv 1706.03762, section 3.5).
 
-    At position t >= 0, channel i of d gets sin(a) and channel i + d/2 gets cos(a), where a is t / 10000^(2i / d). As in
-    Lingvo, sines and cosines are not interleaved.
+    There are d channels. At position t >= 0, channel i gets sin(a), and channel i + d/2 gets cos(a), with
+    a = t / 10000^(2i / d). As in Lingvo, sines and cosines are not interleaved.
     """
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
-        """Return the waves `[length, model_dim]` at the positions from `start` on. `model_dim` is even."""
+        """Return sines and cosines `[length, model_dim]` for the positions from `start` on. `model_dim` is even."""
         angles = attention.angles(start, length, model_dim // 2)
         return keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1)
 
@@ -83,8 +83,8 @@ class SinusoidalPositions(_AddedPositions):
 class TokenEmbedding(base_layer.BaseLayer):
     """Looks up a vector for every token in a table. A softmax may share the table; see `TiedTable`.
 
-    The table starts with standard deviation 1 / sqrt(model_dim), and vectors are multiplied by sqrt(model_dim), so that
-    one table gives both inputs and logits of variance 1 (arXiv 1706.03762, section 3.4).
+    Initially the table has standard deviation 1 / sqrt(model_dim). Vectors are multiplied by sqrt(model_dim). So inputs
+    and logits from the same table both have variance 1 (arXiv 1706.03762, section 3.4).
     """
 
     @classmethod
@@ -174,9 +174,9 @@ class TiedTable(base_layer.BaseLayer):
 
 
 class SoftmaxHead(TiedTable):
-    """A layer norm, a product with one vector per token, and a bias. The softmax is part of the loss.
+    """A layer norm, then a product with a table of token vectors, and a bias. The softmax is part of the loss.
 
-    With `tied_to`, these vectors are the table of an embedding in the same stack; see `TiedTable`.
+    With `tied_to`, the table belongs to an embedding in the same stack; see `TiedTable`.
     """
 
     @classmethod

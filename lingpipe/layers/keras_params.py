@@ -25,8 +25,8 @@ class REQUIRED:
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
     """Return Params of a Keras layer, with one field per argument of its constructor.
 
-    Give an inner layer as Params, not as an object, which all instances would share. Another Keras object, such as an
-    initializer, is replaced by its Params. So each Instantiate makes new inner objects.
+    Give an inner layer as Params, because all instances would share a layer object. Other Keras objects, such as
+    initializers, are replaced by their Params. So each Instantiate makes new inner objects.
 
     Args:
         cls: function, subclass of keras.layers.Layer, or another class of Keras objects, such as an initializer class.
@@ -47,7 +47,7 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
 
 
 def require(params: Any, base: type, field: str, advice: str) -> None:
-    """Raise ValueError if `params`, the value of a field, is not Params of a subclass of the Keras class `base`."""
+    """Raise ValueError if `params` is not the Params of a subclass of `base`. The message names `field`."""
     cls = getattr(params, 'cls', None)
     if not (isinstance(params, hyperparams.InstantiableParams) and isinstance(cls, type) and issubclass(cls, base)):
         received = getattr(cls, '__name__', repr(params))
@@ -56,7 +56,7 @@ def require(params: Any, base: type, field: str, advice: str) -> None:
 
 
 class _KerasObjectParams(hyperparams.InstantiableParams):
-    """Params whose Instantiate passes each field as a keyword argument."""
+    """Params of a class or function. `Instantiate` calls `cls` with the fields as keyword arguments."""
 
     def __init__(self, cls):
         super().__init__(cls)
@@ -70,7 +70,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         super().__setattr__(name, _described(value, f'{self.cls.__name__}.{name}'))
 
     def Instantiate(self, **kwargs):
-        """Return a new object of the class. A field with its default value is left to the constructor."""
+        """Return a new object of the class. Fields with default values are not passed to the constructor."""
         is_layer = inspect.isclass(self.cls) and issubclass(self.cls, keras.layers.Layer)
         dtype = kwargs.get('dtype', _instantiated(self.dtype)) if is_layer and 'dtype' in self else None
         with base_layer.default_policy(dtype):  # also of the layers inside it
@@ -103,7 +103,7 @@ def _instantiated(value):
 
 
 def _described(value, field):
-    """Return `value` with every Keras object in it replaced by its Params."""
+    """Replace every Keras object in `value` by its Params. Raise TypeError if one is a layer."""
     if isinstance(value, keras.layers.Layer):
         name = type(value).__name__
         raise TypeError(f'{field} is given a {name} object, which all that is instantiated would share; '
@@ -119,7 +119,7 @@ def _described(value, field):
 
 @functools.cache
 def _defaults(cls):
-    """Return {name: default, or REQUIRED} of all keyword arguments of `cls(...)`.
+    """Return {name: default} for all keyword arguments of `cls(...)`. REQUIRED stands for a missing default.
 
     They come from the constructors of `cls` and of its base classes, up to the first constructor without **kwargs. A
     required argument of a base class is omitted if a subclass has arguments, because the subclass passes it.

@@ -20,7 +20,7 @@ _EXPANSION = 4
 
 
 class ResNetLayer(base_layer.BaseLayer):
-    """The base class of ResNet layers: the fields of batch norm, and a function that creates convolutions."""
+    """The base class of ResNet layers. It has the fields of batch norm, and creates convolutions."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -39,8 +39,8 @@ class ResNetLayer(base_layer.BaseLayer):
 class ResNetConvolution(ResNetLayer):
     """A convolution without a bias, followed by batch norm and an optional ReLU.
 
-    Both sides get equal padding for every size of the image. With strides 2, Keras's 'same' would shift the
-    pixels of an image of even size.
+    Opposite sides get equal padding. With strides 2 and an image of even size, Keras's 'same' would pad one side
+    more than the other.
     """
 
     @classmethod
@@ -87,7 +87,7 @@ class ResNetConvolution(ResNetLayer):
 
 
 class ResNetStem(ResNetLayer):
-    """A 7x7 convolution and a max pool, both with strides 2. For small images, a 3x3 with strides 1 replaces both."""
+    """A 7x7 convolution and a max pool, both with strides 2. For small images: only a 3x3 convolution, strides 1."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -111,7 +111,7 @@ class ResNetStem(ResNetLayer):
         self.convolution.build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Map `[batch, height, width, channels]` to `[batch, height / 4, width / 4, filters]`, or keep the size."""
+        """Map `[batch, h, w, channels]` to `[batch, h / 4, w / 4, filters]`. With `for_small_images`, keep h and w."""
         x = self.convolution(inputs, training=training)
         return self.pooling(x) if self.pooling else x
 

@@ -1,7 +1,7 @@
 """Transformers that translate. A pipeline can cut the models between any two layers.
 
-Encoder and decoder form one stack. Each layer takes a nest, a dictionary of tensors, and changes some parts. Each layer
-but the head returns the nest::
+Encoder and decoder form one stack. Each layer takes a dictionary of tensors, the nest, and changes some of them. All
+layers but the head return the nest::
 
                      source_embedding  encoder blocks  target_embedding  decoder blocks    head
     source            ids ─> vectors      changed         normalised       read (cross)
@@ -57,7 +57,7 @@ class SourceEmbedding(_SequenceEmbedding):
         self._build_positions(input_shape['source'])
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Return the nest with vectors `[batch, source_length, model_dim]` as source and a boolean `source_mask`."""
+        """Replace source tokens by vectors `[batch, source_length, model_dim]`. Add the boolean `source_mask`."""
         tokens = keras.ops.cast(inputs['source'], 'int32')
         mask = keras.ops.not_equal(tokens, self.params.padding_id)
         return {**inputs, 'source': self._embedded(tokens, training), 'source_mask': mask}
@@ -95,7 +95,7 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
         self.table = self.find_table(self.params.vocab_size, self.params.model_dim)
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Return the nest with a normalised source and vectors `[batch, target_length, model_dim]` as target."""
+        """Normalise the source. Replace target tokens by vectors `[batch, target_length, model_dim]`."""
         tokens = keras.ops.cast(inputs['target'], 'int32')
         return {**inputs, 'source': self.source_norm(inputs['source']), 'target': self._embedded(tokens, training)}
 
@@ -142,7 +142,7 @@ class DecoderBlock(transformer.TransformerBlock):
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
             cache: keys and values of the target's positions before `start`.
-            source: tuple of keys and values from `cross_attention.project_source`, and mask `[batch, source_length]`.
+            source: keys and values from `cross_attention.project_source`, then the mask `[batch, source_length]`.
 
         Returns:
             Outputs `[batch, n, model_dim]`, and the cache with the new keys and values.
@@ -189,12 +189,12 @@ def transformer_nmt_layers(
     together, by default d. T is the number of tables, 1 or 2. A is `num_heads`. For d, f and the four kinds of dropout,
     see `transformer.transformer_lm_layers`.
 
-    This is the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5). Its published counts require heads of size 64,
-    for both 16 and 32 heads. As in that section, logits may be clipped, and initial weights of feed-forward networks
-    are smaller for larger L. Here, the weights of the second dense layer are scaled by 1 / L.
+    This is the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5). For its published parameter counts, set
+    `dim_per_head=64`, both for 16 and for 32 heads. As in that section, logits may be clipped, and initial weights of
+    feed-forward networks are smaller for larger L. Here, weights of the second dense layer are scaled by 1 / L.
 
     Args:
-        num_layers: L, the number of blocks of the encoder, and also of the decoder.
+        num_layers: L, the number of encoder blocks. There are as many decoder blocks.
         vocab_size: V, the number of different tokens of both languages together.
         dim_per_head: size of a head; None: d / A.
         is_tied: whether the softmax shares the table of source and target.

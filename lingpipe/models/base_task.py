@@ -14,13 +14,13 @@ from lingpipe.stages import losses, micro_batches
 
 
 class BaseTask:
-    """A pipelined body with a loss on its last partition.
+    """A pipelined network (the body) with a loss on its last partition.
 
     A subclass defines `loss`; the body does everything else (placement, micro-batches, recomputation).
 
     Attributes:
         larger_is_better: dictionary {metric of `loss`: whether a larger value is better}.
-        loss_and_metrics: `losses.LossAndStates` of `loss` and `params.metrics`, for training and evaluating the body.
+        loss_and_metrics: `losses.LossAndStates` that computes `loss` and `params.metrics` in training and evaluation.
     """
 
     larger_is_better: dict[str, bool] = {
@@ -148,7 +148,7 @@ def _check_fields(p: hyperparams.InstantiableParams) -> None:
 
 
 def train_params() -> hyperparams.Params:
-    """Return the Params of training. Fields that Lingvo also has keep Lingvo's names."""
+    """Return the Params of training. Fields that exist in Lingvo have the same names here."""
     p = hyperparams.Params()
     p.Define('max_steps', 4_000_000, 'Number of training steps.')
     p.Define('learning_rate', None, "Constant learning rate; None: that of lr_schedule, or the optimizer's own.")

@@ -1,4 +1,4 @@
-"""The losses of a compiled Keras model, computed by micro-batch in the last partition if they add up."""
+"""The losses of a compiled Keras model. Losses that add up are computed per micro-batch, in the last partition."""
 
 import functools
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Return the `Kind` of each loss in `compile_loss`. Targets, outputs and weights are `keras.KerasTensor`s.
+    """Return the `Kind` of each loss: per example, a mean or a sum. All tensors are `keras.KerasTensor`s.
 
     Raises:
         NotAdditive: a loss cannot be computed in parts, or reads a variable of the model.
@@ -77,7 +77,7 @@ class CompiledLoss:
         self._parts = [_metrics_of(part.loss, kind) for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     def __call__(self, targets: Targets, outputs: Any) -> dict:
-        """Return {'loss': (mean, weight)}. Several losses also appear one by one, by their Keras names.
+        """Return {'loss': (mean, weight)}. If there are several losses, add an entry for each, such as 'dense_loss'.
 
         Raises:
             NotAdditive: one of several losses is weighed by masks or sample weights.
@@ -107,7 +107,7 @@ def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
 
 
 def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
-    """Return targets and sample weights as `Targets`, and the `Structure` of the pair."""
+    """Flatten targets and sample weights. Return (`Targets`, the `Structure` that restores the pair)."""
     is_listed = isinstance(sample_weight,
                            (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
     pair = (y_true, sample_weight[0] if is_listed else sample_weight)
@@ -127,7 +127,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum. Weight None means the micro-batch's fraction of the batch's examples."""
+    """Wrap a loss that is a sum. Weight None stands for the fraction of the batch that is in the micro-batch."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

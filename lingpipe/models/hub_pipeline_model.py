@@ -18,8 +18,8 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
         strings ─> batches ─> preprocessor of the task, by tf.data ─> tensors ─> Keras's fit ─> pipeline
 
-    `PipelineModel(pipe)` makes a `HubPipelineModel` if the pipeline is made of such a task. As in KerasHub, arrays are
-    not shuffled: pass a shuffled `tf.data.Dataset`.
+    `PipelineModel(pipe)` makes a `HubPipelineModel` if the pipeline is made of such a task. As in KerasHub, `fit` does
+    not shuffle raw examples. To shuffle, pass a shuffled `tf.data.Dataset`.
     """
 
     @property

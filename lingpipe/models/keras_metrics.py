@@ -1,4 +1,4 @@
-"""Keras metrics of a task, computed in parts. The whole batch or dataset would give the same results."""
+"""Keras metrics, computed micro-batch by micro-batch. The results are the same as for the whole batch or dataset."""
 
 import concurrent.futures
 import re
@@ -39,7 +39,7 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
 
 
 def _name(params):
-    """Return a metric's name, without a number such as Keras appends in 'auc_1'."""
+    """Return a metric's name without Keras's number: 'auc', not 'auc_1'."""
     if params.cls is OfClasses and not params.name:
         return _name(params.metric)
     return params.name or re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
@@ -48,12 +48,12 @@ def _name(params):
 class MetricState:
     """A Keras metric whose variables are summed over micro-batches.
 
-    The variables of most metrics count something, so the values of a batch are sums over its micro-batches::
+    The variables of most metrics are counts or sums, so they add up over micro-batches::
 
         micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
         micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
 
-    A trial on random examples checks this rule once the shapes are known. `make_states` describes `arguments`.
+    When the shapes are known, a trial on random examples checks this. `make_states` describes `arguments`.
     """
 
     def __init__(self, params: hyperparams.InstantiableParams, arguments: Callable) -> None:
@@ -86,7 +86,7 @@ class MetricState:
 
 
 def _random_examples(y_true, outputs, weights):
-    """Return random examples of these specs. Weights are at least 1, because some metrics truncate weights."""
+    """Return random arrays for these specs. Weights are at least 1, because some metrics truncate weights."""
     random = np.random.default_rng(0)
     num_classes = max(2, outputs.shape[-1] or 2)
 
@@ -125,7 +125,7 @@ def _text(spec):
 
 
 class _Trial:
-    """A metric's results on a few examples, for `check` to compare."""
+    """The results of a metric on a few examples, all at once and in parts. `check` compares them."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now
@@ -150,7 +150,7 @@ class _Trial:
         self._others_weigh_nothing = [number(state(slice(None), few))]
 
     def check(self, name):
-        """Raise ValueError unless the metric is one number, adds up over parts, and ignores examples of weight 0."""
+        """Raise ValueError unless the result is one number, variables add up, and weight 0 excludes an example."""
         result = self._whole[-1]
         if isinstance(result, dict) or np.ndim(result):
             returned = _text(result) if tf.is_tensor(result) else type(result).__name__
@@ -187,8 +187,8 @@ class OfClasses(keras.metrics.Metric):
 
     Args:
         metric: the `keras.metrics.Metric`, or its params in KerasParams.
-        class_id: number of the positive class. None: each class counts against the others, and the metric averages the
-            classes in its own way.
+        class_id: number of the positive class, which is tested against all others. None: `metric` gets all classes, and
+            combines them in its own way.
         name: name of this metric; None: the name of `metric`.
     """
 

@@ -55,7 +55,7 @@ class KerasTask(base_task.BaseTask):
             outputs: tensor `[batch, ...]`, as the loss takes it.
 
         Raises:
-            ValueError: the loss of a batch is not the mean of the losses of its examples.
+            ValueError: the loss of a batch is not a mean over its examples.
         """
         labels, outputs, weights = self.metric_arguments(targets, outputs)
         outputs = losses.in_float32(outputs)

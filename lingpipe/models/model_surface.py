@@ -27,7 +27,7 @@ def _of_source(name, words):
 
 
 class ModelSurface(keras.Model):
-    """A Keras model with the layers of its pipeline, as in the plain model.
+    """A pipelined Keras model with the same layers, names and weight files as the plain model.
 
     ::
 
@@ -70,12 +70,12 @@ class ModelSurface(keras.Model):
 
     @property
     def input(self) -> Any:
-        """The nest of symbolic inputs of a Functional source; otherwise Keras's own `input`."""
+        """The symbolic inputs of the source model if it is Functional; else the same as `keras.Model.input`."""
         return self.source.input if isinstance(self.source, Functional) else super().input
 
     @property
     def output(self) -> Any:
-        """The nest of symbolic outputs of a Functional source; otherwise Keras's own `output`."""
+        """The symbolic outputs of the source model if it is Functional; else the same as `keras.Model.output`."""
         return self.source.output if isinstance(self.source, Functional) else super().output
 
     @property
@@ -122,7 +122,7 @@ class ModelSurface(keras.Model):
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         """Export the plain model; see `keras.Model.export`.
 
-        The result serves on one device, without LingPipe. LoRA is merged into the kernels, as in `save`.
+        The result runs on one device, without LingPipe. LoRA is merged into the kernels, as in `save`.
         """
         with lora.merged(self):
             return self._plain_model().export(filepath, *args, **kwargs)
@@ -135,7 +135,7 @@ class ModelSurface(keras.Model):
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
         """Save the weights, which the plain model can also load; see `keras.Model.save_weights`.
 
-        An earlier local '.weights.h5' is kept until the new one is complete, so `BackupAndRestore` survives a crash.
+        A new local '.weights.h5' replaces the old one only when complete. So `BackupAndRestore` survives a crash.
         """
         path = str(filepath)
         if not overwrite or max_shard_size is not None or '://' in path or not path.endswith('.weights.h5'):
@@ -160,7 +160,7 @@ class ModelSurface(keras.Model):
         """Return the pipeline and its input specs. A loaded model needs the specs to create its weights.
 
         Raises:
-            ValueError: the pipeline was built before it became a model, so the model has not seen any inputs yet.
+            ValueError: the pipeline was built before this model was made, and the model has not seen inputs yet.
         """
         if self.built and self.source is None:
             self._require_input_specs()

@@ -35,7 +35,7 @@ class PipelineModel(model_surface.ModelSurface):
     """Trains a pipeline by Keras's own `fit`. The plain model would give the same results.
 
     The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
-    called as a layer always uses GPipe's schedule.) The optimizer of `compile` works on the device of each variable::
+    called as a layer always uses GPipe's schedule.) The optimizer updates each variable on the variable's device::
 
         model = lingpipe.PipelineModel(pipe)
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
@@ -97,7 +97,7 @@ class PipelineModel(model_surface.ModelSurface):
     def make_train_function(self, force: bool = False) -> Callable:
         """Return the function of training steps; see `keras.Model.make_train_function`.
 
-        Raise ValueError for weights unknown to the optimizer. If another pipeline has moved weights, move their slots.
+        Raise ValueError if the optimizer lacks a trained weight. Move optimizer slots to the devices of their weights.
         """
         if self.optimizer is None:
             raise ValueError('optimizer=None was given to compile, which does for evaluation only. Give an optimizer.')
@@ -109,27 +109,27 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('train_function')
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """Raise ValueError if the source overrides steps, as in `compile`; see `keras.Model.make_predict_function`."""
+        """Return the prediction function; see `keras.Model`. Raise ValueError if the source model overrides steps."""
         self._refuse_overridden_steps()
         self._follow_layers(self.predict_function)
         super().make_predict_function(force)
         return self._with_plain_graph('predict_function')
 
     def make_test_function(self, force: bool = False) -> Any:
-        """Place weights that layers got after the pipeline was built; see `keras.Model.make_test_function`."""
+        """Return the evaluation function, after placing new weights; see `keras.Model.make_test_function`."""
         self._follow_layers(self.test_function)
         super().make_test_function(force)
         return self._with_plain_graph('test_function')
 
     def _with_plain_graph(self, name: str) -> Callable:
-        """Return Keras's function for steps. Its graph is not optimized: it has only one call per action."""
+        """Return Keras's function for steps. Its graph is not optimized, because it has only one call per action."""
         function = getattr(self, name)
         if not isinstance(function, functools.partial):
             setattr(self, name, functools.partial(_run_plain, function))
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights. Before a first trace (`function` is None), refuse a model that now calls other layers."""
+        """Place new weights. Without a trace (`function` is None), raise ValueError if layer calls have changed."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:
@@ -172,10 +172,10 @@ class PipelineModel(model_surface.ModelSurface):
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def loss_and_targets(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Callable, Any]:
-        """Return the last partition's loss function, and the batch's targets for that function.
+        """Return the loss function of the last partition, and the targets that it takes.
 
         Raises:
-            NotAdditive: the loss is computed on the whole batch, outside the pipeline.
+            NotAdditive: the loss must be computed on the whole batch, outside the pipeline.
         """
         self._build_for(x)
         targets, structure = compiled_loss.pack_targets(y, sample_weight, _num_rows(x))
@@ -242,7 +242,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Return each variable's gradient. Variables that no loss reaches get None, and so no weight decay."""
+        """Return the gradient of each variable. None: no loss depends on the variable, so it has no weight decay."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables
@@ -256,7 +256,7 @@ class PipelineModel(model_surface.ModelSurface):
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Return the loss function. It is the key of traces, so equal structures and specs give the same object."""
+        """Return the loss function. Equal structures and specs give the same object, so that traces are reused."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')

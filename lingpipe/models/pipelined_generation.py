@@ -46,7 +46,7 @@ class PipelinedGeneration:
         self._generate = tf.function(self._generate_groups, autograph=False)
 
     def __call__(self, inputs: dict[str, Any], stop_token_ids: Any = None) -> dict[str, tf.Tensor]:
-        """Return the dictionary with the tokens and masks `[batch, length]`.
+        """Generate texts. Return a dictionary with their tokens and masks `[batch, length]`.
 
         Args:
             inputs: dictionary of arrays `[batch, ...]`, as the task's preprocessor makes them.
@@ -94,7 +94,7 @@ def _weights_of(task, stages):
 
 
 class _Draws:
-    """A sampler's random numbers, as for all rows in one batch."""
+    """The random numbers of a sampler. All groups draw as if they were one batch."""
 
     def __init__(self, sampler, mask):
         self.sampler, self.num_rows = sampler, mask.shape[0]
@@ -106,14 +106,14 @@ class _Draws:
         self._growth = []
 
     def state_before(self, index):
-        """Return pairs (variable, value) from before the token at position `index` is drawn."""
+        """Return pairs (state variable, value before the draw of the token at `index`)."""
         if not self._growth:
             self._growth = self._measured_growth()
         return [(variable, state + growth * tf.cast(index - self.first_index, state.dtype))
                 for variable, state, growth in zip(self.variables, self._states, self._growth)]
 
     def _measured_growth(self):
-        """Return by how much one draw changes each state. The draw runs outside every graph."""
+        """Measure how much one draw adds to each state variable, outside every graph."""
         with tf.init_scope(), keras.StatelessScope(state_mapping=[
                 (variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]) as scope:
             self.sampler.get_next_token(tf.fill([1, 128], 1 / 128))
@@ -124,7 +124,7 @@ class _Draws:
         self._end = tf.maximum(self._end, index)
 
     def finish(self):
-        """Set the states as if all rows had been one batch."""
+        """Set the state variables of the sampler as if all rows had been one batch."""
         if self._growth:
             for variable, state in self.state_before(self._end):
                 variable.assign(state)

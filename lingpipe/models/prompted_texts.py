@@ -16,8 +16,8 @@ from lingpipe.pipeline import gpipe_layer
 class StackTask:
     """A stack of layers that generates text, with the interface of KerasHub's tasks.
 
-    Layers such as dense layers and layer norms map every position separately, without knowing its number. Any other
-    layer needs a method `decode(inputs, cache, start) -> outputs, cache`. A layer with a cache also needs a method
+    Layers that treat positions separately and alike, such as dense layers and layer norms, work as they are. Any other
+    layer needs a method `decode(inputs, cache, start) -> outputs, cache`. If it has a cache, it needs a second method,
     `initial_cache(batch_size, length)`.
 
     Args:
@@ -63,7 +63,7 @@ def _before_end(tokens, mask, stop_token_ids):
 
 
 class _Texts:
-    """A writer of texts by `PipelinedGeneration`, with a group of prompts for each device."""
+    """Writes texts by `PipelinedGeneration`. The prompts are divided into one group per device."""
 
     def __init__(self, body, tokenizer, task, sampler, read):
         self._task, self._tokenizer, self._sampler = task, tokenizer, sampler
@@ -82,8 +82,8 @@ class PromptedTexts(_Texts):
     """Lets the body of a language model continue prompts.
 
     Args:
-        body: built `GPipeLayer` of layers that decode, or of a KerasHub task.
-        context_length: number of tokens of the longest text, with its prompt.
+        body: built `GPipeLayer` of layers that fit `StackTask`, or of a KerasHub task.
+        context_length: largest number of tokens of a text, with its prompt.
     """
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: Any, context_length: int, sampling: Sampling,
@@ -194,7 +194,7 @@ def reads_sources(input_spec: Any) -> bool:
 
 def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
                 read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
-    """Return `TargetTexts` if the input has source texts, else `PromptedTexts`.
+    """Return a writer of texts: `TargetTexts` if the input has source texts, else `PromptedTexts`.
 
     Raises:
         ValueError: the body does not generate text, or cannot sample with these settings.

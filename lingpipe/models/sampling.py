@@ -55,7 +55,7 @@ class Sampling(NamedTuple):
     def keras_hub_sampler(self, vocab_size: int) -> Any:
         """Return the sampler of KerasHub for these settings.
 
-        `TopKSampler` is not used: a rounding difference can change the order of its candidates, and so the draw.
+        `TopKSampler` is not used: a rounding difference can reorder its candidates, and so change the draw.
         `TopPSampler` sorts its candidates, so rows may be computed in groups of any size.
         """
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
@@ -74,7 +74,7 @@ def _at_least(logits, smallest):
 
 
 class LoopSampler:
-    """A sampler with the interface of KerasHub's, for prompts of different lengths."""
+    """A sampler with KerasHub's sampler interface, for prompts of different lengths."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling.validate()

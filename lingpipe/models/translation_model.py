@@ -93,7 +93,7 @@ class TranslationModel(base_task.BaseTask):
 
         Args:
             source: tokens `[batch, source_length]`, padded.
-            max_length: number of tokens of the longest translation, with its end.
+            max_length: largest number of tokens of a translation, with its end token.
 
         Returns:
             int32 `[batch, max_length]`: the likeliest token, given the tokens before it; `end_id` after the end.

@@ -16,11 +16,11 @@ from lingpipe.stages import losses
 
 
 def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Place an optimizer's slots and arithmetic on the device of each variable.
+    """Make an optimizer keep slots and compute updates on the device of each variable.
 
-    Otherwise much arithmetic would run on the first device. The optimizer's own methods still compute the update, the
-    weight decay and the clipping. The optimizers inside a `LossScaleOptimizer` or a `MultiOptimizer` are placed. Call
-    this again after variables have moved, to move their slots, and after attributes of the optimizer have changed.
+    Keras itself would compute much on the first device. The optimizer's own methods still update, decay and clip. In a
+    `LossScaleOptimizer` or a `MultiOptimizer`, the inner optimizers are placed. Call this again when variables have
+    moved, because slots must move too, and when attributes of the optimizer have changed.
 
     Returns:
         The same optimizer.
@@ -58,7 +58,7 @@ def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
 
 
 class DevicePlacement:
-    """Makes Keras's `apply` update the weights of each device by one function on that device.
+    """A replacement for Keras's update. On each device, one function updates the weights there.
 
     ::
 
@@ -80,7 +80,7 @@ class DevicePlacement:
         self.forget_traces()
 
     def forget_traces(self) -> None:
-        """Drop all functions, because attributes of the optimizer may have changed."""
+        """Drop the traced functions. Call this when attributes of the optimizer have changed."""
         make = DeviceFunctions
         self._update_on_devices, self._constrain_on_devices = make(self._update_group), make(_constrain)
         self._square_on_devices, self._scale_on_devices = make(half_squares), make(_scaled)
@@ -98,10 +98,10 @@ class DevicePlacement:
 
     def apply_values(self, gradients: list, variables: list[keras.Variable], learning_rate: tf.Tensor,
                      iterations: tf.Tensor) -> None:
-        """Update, decay and constrain variables inside a program that cannot read the optimizer's own variables.
+        """Update, decay and constrain variables, in a program that cannot read the optimizer's rate and step number.
 
         Args:
-            gradients: list of tensors, one per variable, or None for a variable that no loss depends on.
+            gradients: list with a tensor for each variable, or None if the loss does not depend on the variable.
             iterations: number of updates before this one, a scalar; the caller counts updates.
 
         Raises:
@@ -134,21 +134,21 @@ class DevicePlacement:
         return bool(self._optimizer.global_clipnorm and not self._optimizer.clipnorm)
 
     def _decay(self, variable: keras.Variable) -> None:
-        """Decay a weight. Keras may exclude it by the name of its `tf.Variable`, such as 'dense/kernel:0'."""
+        """Apply weight decay. Keras may exclude a variable by its `tf.Variable` name, such as 'dense/kernel:0'."""
         if optimizer_parts.is_own(self._optimizer, '_apply_weight_decay'):
             self._optimizer._apply_weight_decay([variable])
         else:
             base_optimizer.BaseOptimizer._apply_weight_decay(self._optimizer, [variable_placement.native(variable)])
 
     def _clip_by_global_norm(self, gradients: list, variables: list, limit: float) -> list:
-        """Clip by the global norm. A norm that is not finite makes all gradients NaN, as in Keras."""
+        """Clip gradients to a maximum global norm. As in Keras, all become NaN if the norm is not finite."""
         halves = self._square_on_devices(variables, (gradients,))
         norm = tf.sqrt(2.0 * losses.add_up(halves))
         scale = clipping_factor(norm, limit) + (norm - norm)
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
-        """Raise ValueError if weights are on a TPU that cannot hold all variables of the optimizer."""
+        """Raise ValueError if weights are on a TPU and the optimizer has other variables than slots, step and rate."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
@@ -167,7 +167,7 @@ class DevicePlacement:
 
 
 def _standing_for(variable: Any, value: Any) -> keras.Variable:
-    """Return a Keras variable that reads as a given tensor."""
+    """Return a copy of a Keras variable. The value of the copy is the tensor `value`."""
     stand_in = copy.copy(variable)
     stand_in._value = value
     return stand_in
@@ -179,7 +179,7 @@ def _constrain(variables: list) -> None:
 
 
 def _scaled(unused_variables: list, gradients: list, factor: tf.Tensor) -> Any:
-    """Multiply gradients by a scalar. As in Keras, rows that an embedding looked up twice are first added up."""
+    """Multiply gradients by a scalar. Sparse gradients become dense, and repeated rows are added up, as in Keras."""
     return [tf.convert_to_tensor(gradient) * tf.cast(factor, gradient.dtype) for gradient in gradients]
 
 
@@ -220,7 +220,7 @@ class DeviceFunctions:
         return results
 
     def _of(self, device: str, variables: list) -> Callable:
-        """Return a device's function. Moved variables get a new trace, because an old trace would update old copies."""
+        """Return the function of a device. Retrace it if variables have moved: an old trace would update old copies."""
         traced = list(map(variable_placement.native, variables))
         key = tuple(map(id, traced))
         if key not in self._functions:
@@ -235,13 +235,13 @@ def clipping_factor(norm: tf.Tensor, limit: float) -> tf.Tensor:
 
 
 def half_squares(unused_variables: Any, gradients: Any) -> list:
-    """Return half the squared norm of each gradient. As in Keras, a row that was looked up twice counts twice."""
+    """Return half the squared norm of each gradient. As in Keras, a repeated row of a sparse gradient counts twice."""
     given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
     return [tf.nn.l2_loss(losses.in_full_precision(values)) for values in given]
 
 
 def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
-    """Multiply tensors or `tf.IndexedSlices` by a scalar, as a function for `DeviceFunctions`."""
+    """Multiply tensors or `tf.IndexedSlices` by a scalar. Pass this function to `DeviceFunctions`."""
     return [times(tensor, factor) for tensor in tensors]
 
 

@@ -9,7 +9,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class LARS(keras.optimizers.Optimizer):
-    """Momentum with a rate that is adapted to each variable, for large batches (arXiv 1708.03888, section 4).
+    """Momentum for large batches. The learning rate is adapted to each variable (arXiv 1708.03888, section 4).
 
     g is the gradient of the variable w, and v is the slot. Norms are over the whole variable, in at least float32::
 
@@ -23,10 +23,10 @@ class LARS(keras.optimizers.Optimizer):
 
     Args:
         momentum: share of v that remains in the next step, in [0, 1).
-        weight_decay: share of w that is added to its gradient. Unless it is 0, the loss should contain no other
+        weight_decay: share of w that is added to its gradient. If it is above 0, the loss should contain no other
             penalty on the weights.
-        skip_list: sequence of texts; a variable whose path contains one of them is skipped. The default skips biases,
-            EvoNorm, and the scales and offsets in the batch norms of Keras (`batch_normalization`) and LingPipe.
+        skip_list: sequence of texts. A variable is skipped if its path contains one of them. The default skips biases,
+            EvoNorm, and the scales and offsets of layers whose names contain 'batch_norm'.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
     Raises:

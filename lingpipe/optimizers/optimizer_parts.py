@@ -19,7 +19,7 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
 
 
 def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Return whether an optimizer works, or may work, on all weights at once."""
+    """Return whether an optimizer may need all weights at once, so that devices cannot update theirs alone."""
     theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
     return bool(
         optimizer.use_ema or optimizer.gradient_accumulation_steps
@@ -39,7 +39,7 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer overrides a method that works on all weights. The message names `place`."""
+    """Raise ValueError if an optimizer overrides a method that takes all weights at once. The message names `place`."""
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(
@@ -57,7 +57,7 @@ def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Opt
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
     """Move the slots of each weight to the device of the weight.
 
-    Keras creates most slots there, but not Adafactor's factors, for instance. Keras does not move slots with a weight.
+    Keras creates some slots elsewhere, such as Adafactor's factors. When a weight moves, Keras does not move its slots.
     """
     for part in parts_of(optimizer):
         for slot, weight in _slots(part):
@@ -67,7 +67,7 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, keras.Variable]]:
-    """Return pairs (slot, weight). An attribute that lists one variable per weight counts as a list of slots."""
+    """Return pairs (slot, weight). Attributes of the optimizer that list one variable per weight hold the slots."""
     weights = optimizer._trainable_variables
     own = (weights, optimizer._variables)
     lists = [kept for kept in vars(optimizer).values() if isinstance(kept, (list, tuple)) and len(kept) == len(weights)
@@ -87,7 +87,7 @@ def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, pla
 
 
 class PureOptimizer:
-    """A Keras optimizer whose update of a weight is a function of tensors.
+    """A Keras optimizer as a function: `update` takes and returns tensors, and changes no variable.
 
     Args:
         optimizer: an optimizer that has no slots yet; it is changed in place, and cannot be used for anything else.
@@ -133,7 +133,7 @@ class PureOptimizer:
 
     def update(self, variable: keras.Variable, value: Any, gradient: Any, slots: list, step: Any,
                learning_rate: Any) -> tuple:
-        """Return the new value of one weight, and a list of its slots' new values.
+        """Return the new value of a weight, and a list with the new values of its slots.
 
         Args:
             variable: identifies the weight; its own value is not used.

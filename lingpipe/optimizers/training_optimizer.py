@@ -38,7 +38,7 @@ def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Create the optimizer of `make_optimizer`, with each slot on the device of its variable."""
+    """Create the optimizer that the params of training describe. Put each slot on the device of its variable."""
     optimizer = make_optimizer(train_params)
     if scales_loss:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
@@ -52,7 +52,7 @@ def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimiz
     """Create the optimizer that the params of training describe, without slots.
 
     Raises:
-        ValueError: the optimizer sets an option that params of training replace, or there are several learning rates.
+        ValueError: the optimizer sets an option that other params replace, or several learning rates are set.
     """
     _require_params(train_params)
     p = train_params
@@ -99,7 +99,7 @@ def _refuse_what_train_params_do(params: hyperparams.InstantiableParams) -> None
 
 
 def is_finite(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
-    """Return whether a step can be applied, a boolean scalar. `norm` may be squared."""
+    """Return whether loss and gradient norm are finite, a boolean scalar. `norm` may be squared."""
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
@@ -126,8 +126,8 @@ def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: 
     Training, arXiv 1710.03740, section 3.2). Keras's own `apply` would divide all gradients on the first device.
 
     Args:
-        update: function without arguments that updates everything but the scale; all of it runs, or nothing.
-        undo: function without arguments that runs instead, and reverts what the step has already assigned.
+        update: function without arguments that updates everything but the scale; it runs completely or not at all.
+        undo: function without arguments that runs instead of `update`, and reverts earlier assignments of the step.
     """
     tf.cond(is_finite, lambda: _done(update), lambda: _done(undo))
     count, scale = optimizer.step_counter, optimizer.dynamic_scale
@@ -146,8 +146,8 @@ class MovingAverage:
     """Moving averages of variables, each on the device of its variable.
 
     Each step: `average = decay * average + (1 - decay) * value`. The decay of step t is min(decay, (1 + t) / (10 + t)):
-    the first values lose influence, as in `tf.train.ExponentialMovingAverage` with `num_updates`. An average has its
-    variable's dtype, and is computed in at least float32. Integers, such as a step counter, are copied.
+    early values lose influence, as in `tf.train.ExponentialMovingAverage` with `num_updates`. An average has the dtype
+    of its variable, and is computed in at least float32. Integers, such as a step counter, are copied.
     """
 
     def __init__(self, named_variables: dict[str, Any], decay: float) -> None:
@@ -179,7 +179,7 @@ class MovingAverage:
 
 
 def step_function(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor] | None:
-    """Return one update of `MovingAverage` as a function of average, value and step, or None without a decay."""
+    """Return a function `(average, value, step)` that computes the next moving average, or None without a decay."""
     return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
 
 

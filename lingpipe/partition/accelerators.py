@@ -33,7 +33,7 @@ class Achieved(NamedTuple):
 
 
 class Accelerator(NamedTuple):
-    """One device."""
+    """Memory and speeds of one kind of device."""
 
     name: str  # name that users write
     memory: int  # bytes of its memory that programs may use
@@ -46,12 +46,12 @@ class Accelerator(NamedTuple):
     achieved: Achieved | None = None  # None: there are no measured steps
 
     def peak_flops(self, dtype: str) -> float:
-        """Return floating-point operations a second for products of a dtype, such as 'bfloat16'."""
+        """Return the peak floating-point operations per second in matrix products of a dtype, such as 'bfloat16'."""
         return self.float32_flops if dtype == 'float32' else self.flops
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return a TPU. float32 is as fast as bfloat16, to which JAX and TensorFlow by default round matmul operands."""
+    """Return a TPU. float32 is as fast as bfloat16: JAX and TensorFlow by default round matmul operands to bfloat16."""
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -106,7 +106,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return a lower bound on each local GPU's memory in bytes. None: there is no GPU, or a GPU is unknown."""
+    """Return the bytes of memory that every local GPU has at least. None: there is no GPU, or a GPU is unknown."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
@@ -114,21 +114,21 @@ def memory_of_gpus() -> int | None:
 
 
 def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achieved) -> LayerTime:
-    """Return the times of a layer at the achieved speeds of an accelerator."""
+    """Estimate the times of a layer from the speeds that programs achieved on an accelerator."""
     return LayerTime(*(_pass_time(kernels, accelerator, achieved)
                        for kernels in (kernels.forward, kernels.backward, kernels.recomputed)))
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a pass. The host starts kernels ahead of the device, so only the slower side counts."""
+    """Return the seconds of a pass. The host starts kernels in advance, so the slower of host and device counts."""
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
     """Return the seconds of a kernel, without its start, at the achieved speeds of an accelerator.
 
-    By the roofline model (Williams et al., CACM 52(4), 2009), a kernel takes as long as its arithmetic or as moving its
-    bytes, whichever is longer.
+    In the roofline model (Williams et al., CACM 52(4), 2009), a kernel takes the longer of two times: one for its
+    arithmetic, one for moving its bytes.
     """
     arithmetic = _product_time(kernel.product, accelerator, achieved) if kernel.product else 0.0
     return max(arithmetic, kernel.num_bytes / achieved.memory_bandwidth)

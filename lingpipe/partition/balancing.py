@@ -75,10 +75,10 @@ class Cut(NamedTuple):
             for start, end, device, num_bytes in zip([0, *self.ends], self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule) -> list[float | None]:
-        """Return, for each stage, the bytes that a micro-batch may retain besides the stage's inputs; None: no limit.
+        """Return, for each stage, the bytes that a micro-batch may retain besides the stage's inputs. None: no limit.
 
-        The memory estimate already contains the residuals of one micro-batch. The rest of a device's limit is divided
-        equally between the other micro-batches in flight there.
+        The estimate for a stage already contains the residuals of one micro-batch. The bytes that are left on a device
+        are divided equally between the other micro-batches in flight there.
         """
         if self.memory_limit is None:
             return [None] * len(self.ends)
@@ -92,8 +92,8 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
         input_specs: Any, devices: Sequence[str]) -> Cut:
     """Cut a stack of layers according to its params.
 
-    With recompute='auto', partitions recompute as little as `memory_limit`, or the memory of the GPUs, allows. Without
-    a limit, CPUs recompute nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
+    With recompute='auto', partitions recompute as little as the limit allows: `memory_limit`, or the memory of GPUs.
+    Without a limit, CPUs recompute nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
 
     Args:
         source: where the layers come from, such as `layer_sources.LayersOfParams`; used only for measuring.

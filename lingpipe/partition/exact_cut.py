@@ -1,6 +1,6 @@
 """Optimal cut of a sequence of layers into contiguous partitions of even costs.
 
-No contiguous cut has a smaller maximum cost, and no cut with the same maximum has a smaller sum of squares. GPipe's
+The cut has the smallest possible maximum cost. Of all such cuts, it has the smallest sum of squared costs. GPipe's
 paper, section 2.1, asks for a small variance and gives no algorithm. Lingvo's one-pass histogram may leave the first
 partition empty.
 """
@@ -17,20 +17,20 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
                             devices: Sequence[int] | None = None) -> list[int]:
     """Find the cut that minimises the cost of the most expensive partition.
 
-    A single layer that costs more than the others together, such as an embedding or a softmax, gets its own partition,
-    and the rest is balanced without it. If cuts are equally good, later partitions get more layers.
+    A single layer that costs more than the others together, such as an embedding or a softmax, gets its own partition.
+    The other layers are balanced without it. If cuts are equally good, later partitions get more layers.
 
-    Several stages on a device are balanced stage by stage, because a schedule waits for stages. The limit then applies
-    to the summed bytes of a device's stages. That sum is not part of the search. If it exceeds the limit, the stages
-    are cut again with less and less memory for each, and the first cut that fits is taken. A better one may exist.
+    If a device has several stages, each of them is balanced by itself, because a schedule waits for single stages. But
+    the limit applies to the sum of their bytes, which the search ignores. If the sum exceeds the limit, the search is
+    repeated with lower limits for single stages, and the first cut that fits is taken. A better cut may exist.
 
     Args:
         costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer must not
             cost more in a later partition. (In 1F1B it costs less in the last stage, which recomputes nothing.)
         num_partitions: number of partitions on all devices, between 1 and L.
         memory: function `(partitions, starts, ends) -> bytes` of three integer arrays, such as
-            `memory_model.MemoryModel`. It must not return less for a longer run of layers, or more for a later
-            partition. It can be None only without `memory_limit`.
+            `memory_model.MemoryModel`. More layers must need at least as much, and a later partition at most as much.
+            It can be None only without `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
         devices: for each partition the index of its device; None: each partition has a device of its own.
 
@@ -62,7 +62,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 
 def _balanced(costs, first_starts):
-    """Return the best cut, or None. Partition k with end e must not start before `first_starts[k, e - 1]`."""
+    """Return the best cut, or None. A partition k that ends at e starts at `first_starts[k, e - 1]` or later."""
     prefixes = memory_model.prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
     if ends is None:
@@ -74,12 +74,12 @@ def _balanced(costs, first_starts):
 
 
 def _as_integers(costs):
-    """Return integer costs, in units of 2^-31 of the largest row sum. Squares are then exact, so ties stay ties."""
+    """Round costs to integers, so that squares are exact and ties stay ties. The largest row sum becomes 2^31."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Return the best end indices, or None. Dynamic programming: `best` is the least cost up to each end."""
+    """Return the best end indices, or None, by dynamic programming: `best` has the least cost up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):

@@ -27,7 +27,7 @@ def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
 
 def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
                          output_gradients: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> tuple[Any, list[tf.Tensor]]:
-    """Return a built layer's outputs and gradients: first of its floating-point inputs, then of its trainable weights.
+    """Return a built layer's outputs and gradients: for its floating-point inputs, then for its trainable weights.
 
     Args:
         output_gradients: function from the floating-point outputs to the list of their gradients.
@@ -119,7 +119,7 @@ def operation_flops(operation: tf.Operation) -> Flops:
 
 
 def multiply_adds(operation: tf.Operation) -> int:
-    """Return the multiply-adds of a matrix product, a convolution or its gradient. Other operations have 0."""
+    """Return the number of multiply-adds. It is 0 except in matrix products, convolutions and their gradients."""
     return _CONTRACTIONS[operation.type](operation) if operation.type in _CONTRACTIONS else 0
 
 
@@ -142,7 +142,7 @@ def _convolution(operation):
 
 
 def _einsum(operation):
-    """Return the product of all labels' sizes. Dimensions under '...' are labelled by numbers from the right."""
+    """Count the multiply-adds of an einsum. Dimensions under '...' are labelled by numbers from the right."""
     terms = operation.get_attr('equation').decode().split('->')[0].split(',')
     sizes = {}
     for term, tensor in zip(terms, operation.inputs):
@@ -197,8 +197,8 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
     """Return the result of `look` for each layer of a stack. Equal layers with equal inputs share one call.
 
     Args:
-        look: function `(layer, input specs) -> (result, output specs)`. The layer is built, but not allocated.
-        layers: the layers that the params describe. They are built here, but not allocated. None: make new layers.
+        look: function `(layer, input specs) -> (result, output specs)`. The layer's weights have no values.
+        layers: the layers that the params describe. Their weights are made here, without values. None: make new layers.
 
     Raises:
         ValueError: a layer cannot take its input; the message names the layer.
@@ -230,7 +230,7 @@ def identity(params: hyperparams.InstantiableParams) -> str:
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Return copies of layer params with a dtype policy and names. Cuts do not change the names.
+    """Return copies of layer params, with names and `dtype_policy` where they have none. Names do not depend on cuts.
 
     Raises:
         ValueError: an entry is not the Params of a layer, its class takes no name, or two layers have the same name.

@@ -107,7 +107,7 @@ class _Fused:
         return {self._first[operation] for operation in operations if operation in self._first}
 
     def _source(self, tensor):
-        """Return the reference of the tensor that `tensor` is a view of."""
+        """Return the reference of the original tensor if `tensor` is a view, else of `tensor` itself."""
         return self._sources.get(tensor.ref(), tensor.ref())
 
     def _makers(self, operation):
@@ -188,7 +188,7 @@ def _root(first, operation):
 
 
 def product(operation: tf.Operation) -> Product | None:
-    """Return an operation's `Product`, or None. Unknown dimensions count as 1."""
+    """Return the sizes of a matrix product or convolution, else None. Unknown dimensions count as 1."""
     multiply_adds = layer_analysis.multiply_adds(operation)
     if not multiply_adds:
         return None
@@ -202,7 +202,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """Return (rows, columns, products): the sizes of labels only in operand 1, only in operand 2, in all terms."""
+    """Return the numbers of rows, columns and products of an einsum, seen as matrix products."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:
@@ -215,6 +215,6 @@ def _sizes_of_einsum(operation, multiply_adds):
 
 
 def _is_aligned(tensor):
-    """Return whether rows begin at multiples of 16 bytes; True for integers, which are sizes, not matrices."""
+    """Return whether matrix rows begin at multiples of 16 bytes. Return True for integers, which are not matrices."""
     width = (tensor.shape[-1] or 1) if tensor.shape.rank else 1
     return not tensor.dtype.is_floating or width * tensor.dtype.size % _ALIGNMENT == 0

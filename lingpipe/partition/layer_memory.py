@@ -21,10 +21,10 @@ _IN_PLACE = frozenset((
 
 
 class Buffers:
-    """The buffer of each tensor. Views share a buffer, as do the results of equal operations, which run once.
+    """The memory buffer of each tensor. Views share a buffer. So do results of equal operations, which run only once.
 
     Args:
-        operations: each after the operations that it reads from. Tensors of other operations have their own buffers.
+        operations: in an order in which each follows its inputs. Tensors of other operations have their own buffers.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -38,7 +38,7 @@ class Buffers:
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
     def __getitem__(self, tensor: tf.Tensor) -> Any:
-        """Return the reference of the tensor that represents the buffer of `tensor`."""
+        """Return the reference of the first tensor in the buffer of `tensor`."""
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
@@ -66,7 +66,7 @@ def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_s
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Return the peak bytes of the tensors that operations make. `results` stay to the end.
+    """Simulate a run of operations, and return the peak bytes of their tensors. `results` are never freed.
 
     Operations start as soon as their inputs are ready, as in TensorFlow's executor.
     """
@@ -77,7 +77,7 @@ def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
 
 
 class _Run:
-    """The state of a simulated run."""
+    """State of a simulated run of operations."""
 
     def __init__(self, operations, results, tensor_size):
         self._tensor_size = tensor_size
@@ -183,7 +183,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Return the memories, in which tensors that an earlier layer counts are listed as repeated.
+    """Count each tensor at the first layer that has it. Return memories in which later layers list it as repeated.
 
     Args:
         inputs: for each layer, the names of its input values.
@@ -212,7 +212,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return the memories, each with the inputs of a partition that begins with its layer."""
+    """Return the memory of each layer. Its inputs are all that a partition beginning with this layer receives."""
     # Inputs are tensors that exist before the layer and that the layer, or a later one, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -231,7 +231,7 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
     """Return the `LayerMemory`, `Passage` and output specs of a single built layer.
 
-    Without `has_backward` the layer has no trained weight, and its inputs depend on none.
+    Pass `has_backward=False` if no trained weight is in the layer or before it.
     """
     traced = _Traced(layer_analysis.trace(layer, specs, has_backward), tensor_size)
     memory = traced.memory()
@@ -280,7 +280,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """List (residual, index of the input behind it, `what` of the operation between or None, bytes)."""
+        """List residuals that are inputs or one operation away: (residual, input index, `what` or None, bytes)."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
@@ -293,7 +293,7 @@ class _Traced:
         return rows
 
     def _fullest_moment(self, operations):
-        """Return the peak bytes of some operations. Gradients of outputs are arguments, so they stay to the end."""
+        """Return the peak bytes of operations. Gradients of outputs stay to the end, because they are arguments."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
         gradients = size(self._given, self._tensor_size)

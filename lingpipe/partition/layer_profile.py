@@ -85,7 +85,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
     """Measure every layer of a stack on a device: the median of five runs or more.
 
     Layers with equal params and inputs are measured once. The weights of at most one layer are allocated at a time.
-    Layers made later get the same initial weights as without profiling. The other devices should be idle meanwhile.
+    Profiling does not change the initial weights of layers made afterwards. The other devices should be idle meanwhile.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
@@ -103,7 +103,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 
 def measure(jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
-    """Return the times of layers. Only layers whose keys are new are measured."""
+    """Return the times of layers. Equal layers are measured once, and not at all if the cache has their time."""
     path = tf.io.gfile.join(os.path.expanduser(cache_dir), _FILE_NAME) if cache_dir else None
     known, keys = _read_times(path) if path else {}, [job.key(device) for job in jobs]
     num_known = len(known)
@@ -127,7 +127,7 @@ def _device_kind(device):
 
 
 def _in_new_thread(function, *arguments):
-    """Call a function outside the caller's graphs, tapes and Keras scopes, but with the caller's dtype policy."""
+    """Call a function outside all current graphs, tapes and Keras scopes. Only the dtype policy stays the same."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         return thread.submit(function, *arguments).result()
@@ -197,25 +197,25 @@ def _seconds(call):
 
 
 def _example(spec):
-    """Return random floats, True for masks, or zeros for integers. Zero is a valid index of anything."""
+    """Return an example tensor: random floats, True for masks, or integer zeros, which are valid indices."""
     if spec.dtype.is_floating:
         return tf.cast(tf.random.stateless_normal(spec.shape, [_SEED, 0]), spec.dtype)
     return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_bool else tf.zeros(spec.shape, spec.dtype)
 
 
 class StageCostModel:
-    """The costs of any run of layers as a stage.
+    """The costs of any contiguous layers, if they were one stage.
 
     With recompute='layer', a stage runs two more forward passes. The first one recomputes the inputs of the layers, so
     it does not run the last layer. It is not needed if a backward action (B) directly follows its own forward
-    action. The second one, inside B, recomputes only what B reads of each layer.
+    action. The second one runs inside B. In each layer, it recomputes only the residuals.
 
-    The first stage needs no gradients of its inputs. All other work of its B counts in its weight-gradient action (W).
+    The first stage needs no gradients of its inputs. So all its backward time counts as weight gradients (W).
 
     Args:
-        recompute: 'selective' is assumed to use all the time it may, which is `MOST_SELECTIVE` of a forward pass.
-        transfers: for each layer, the seconds that its outputs take to the next device; None: 0.
-        updates: for each layer, the seconds of the update of its weights, once per step; None: none.
+        recompute: 'selective' is assumed to use all the time it may, the part `MOST_SELECTIVE` of a forward pass.
+        transfers: for each layer, the seconds for sending its outputs to the next device; None: 0.
+        updates: for each layer, the seconds for updating its weights once per step; None: 0.
     """
 
     def __init__(self, times: Sequence[LayerTime], recompute: str, transfers: Sequence[float] | None = None,
@@ -232,10 +232,10 @@ class StageCostModel:
         self._layers = np.stack([forward, backward / 2 + inside, backward / 2, ahead, updates])
 
     def of_layers(self, schedule: Schedule) -> np.ndarray:
-        """Return the mean costs of layers for a micro-batch, `[stages, layers]`.
+        """Return the costs `[stages, layers]` that each layer would have in each stage, as means over micro-batches.
 
-        A backward action that directly follows its own forward action needs no recomputation before it. In 1F1B, these
-        are all backward actions of the last stage. In GPipe, each stage has one.
+        A backward action that directly follows its own forward action needs no recomputation before it. In 1F1B, this
+        holds for all micro-batches in the last stage. In GPipe, it holds for one micro-batch in each stage.
         """
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
         repeats = np.array([[1 - kept[stage] / schedule.num_micro_batches] for stage in range(schedule.num_stages)])

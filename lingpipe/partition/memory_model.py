@@ -33,7 +33,7 @@ class MemoryBudget:
 
     Args:
         memory: function `(partitions, starts, ends) -> bytes` of int arrays, such as `MemoryModel`.
-        devices: for each partition the index of its device, as `Schedule.stage_devices` has it.
+        devices: for each partition the index of its device, such as `Schedule.stage_devices`.
     """
 
     def __init__(self, memory: Any, limit: float, num_layers: int, devices: Sequence[int]) -> None:
@@ -41,7 +41,7 @@ class MemoryBudget:
         self._devices, self._num_partitions = np.array(devices), len(devices)
 
     def stage_limits(self) -> list[np.ndarray]:
-        """Return limits to try, in descending order: arrays `[partitions, 1]` of bytes.
+        """Return limits for single stages, to be tried in descending order: arrays `[partitions, 1]` of bytes.
 
         In the last array, each of V stages on a device gets 1 / V of the device's limit.
         """
@@ -51,11 +51,11 @@ class MemoryBudget:
         return list(np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS))
 
     def first_starts(self, limits: np.ndarray) -> np.ndarray:
-        """Find the earliest start of each partition within limits `[partitions, 1]`.
+        """Find the earliest start of each partition for each end, within memory limits `[partitions, 1]`.
 
         Returns:
-            Array `[partitions, L]`: `[k, e - 1]` is the earliest start of a partition k that ends at e, or e if layer
-            e - 1 does not fit even alone.
+            Array `[partitions, L]`. Entry `[k, e - 1]` is the earliest start of a partition k that ends at e. It is e
+            if layer e - 1 does not fit even alone.
         """
         partitions = np.arange(self._num_partitions)[:, np.newaxis]
         ends = np.broadcast_to(np.arange(1, self._num_layers + 1), [self._num_partitions, self._num_layers])
@@ -67,7 +67,7 @@ class MemoryBudget:
         return low
 
     def fits(self, ends: list[int]) -> bool:
-        """Return whether the stages of each device fit within its limit together."""
+        """Return whether the stages of each device together are within the limit."""
         return max(self._device_bytes(ends)) <= self._limit
 
     def _device_bytes(self, ends):
@@ -88,15 +88,15 @@ class MemoryBudget:
         """Return an error message: why no cut was found, and what to do.
 
         Args:
-            closest: end indices of stages that fit one by one, but not together with the other stages of their device;
-                None if no contiguous cut fits.
+            closest: end indices of a cut whose stages fit one by one, but on some device not together. None: in no cut
+                do the stages fit one by one.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Return a reason and a remedy, after filling partitions up to the limit."""
+        """Fill partitions up to the limit. Return two texts: why no cut fits, and a remedy."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:
             number, start = min(len(ends) - 1, last), ends[-1]  # extra partitions count like the last one
@@ -128,15 +128,15 @@ def _text(num_bytes):
 
 
 class MemoryModel:
-    """The bytes that any run of layers needs as a partition.
+    """The bytes that any contiguous layers need as a partition.
 
-    A run counts at least as much as any shorter run with the same last layer, even if the longer run has smaller
-    inputs. The search in `exact_cut.balanced_partition_ends` relies on this.
+    Adding a layer in front never makes a partition count less, even if its inputs become smaller. The search in
+    `exact_cut.balanced_partition_ends` relies on this.
 
     Args:
         live_micro_batches: for each partition, the most micro-batches whose activations it retains at once; see
-            `layer_memory.live_micro_batches`. Each partition counts at least as many as every later one.
-        recompute: 'selective' counts like 'stage': it can retain as little, or more up to a memory limit.
+            `layer_memory.live_micro_batches`. If a later partition retains more, its number counts.
+        recompute: 'selective' counts like 'stage', because it can retain as little as 'stage'.
         num_slots: number of tensors that the optimizer keeps for a weight on a device: 0 for SGD, 1 with momentum, 2
             for Adam, one more for moving averages of the weights.
     """
@@ -172,9 +172,9 @@ class MemoryModel:
 
 
 class RangeMaximum:
-    """The largest of `values[row, start:end]` for whole arrays of rows, starts and ends.
+    """Function that returns the largest of `values[row, start:end]`, for arrays of rows, starts and ends.
 
-    Level j of the table holds, for each place, the maximum of 2^j values from there; two entries cover any range.
+    Level j of the table has the maximum of every 2^j neighbouring values. Two such maxima cover any range.
     """
 
     def __init__(self, values: np.ndarray) -> None:

@@ -39,9 +39,9 @@ def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], gi
 
     Args:
         forward: the operations of the forward pass, in the order of their graph.
-        given: tensors that exist in any case, such as inputs, weights, and what cannot be computed twice.
-        most_bytes: the most bytes to retain. Recomputation is then as short as possible. None: retain as few bytes as
-            possible. Recomputation then takes at most `layer_profile.MOST_SELECTIVE` of the forward pass's time.
+        given: tensors that are kept anyway, such as inputs, weights, and results of operations that must not run twice.
+        most_bytes: how many bytes to retain at most. Within this limit, recomputation is as short as possible. None:
+            the fewest bytes for which recomputation takes at most `layer_profile.MOST_SELECTIVE` of a forward pass.
     """
     ratio = _OPERATIONS_A_BYTE_ON_CPUS if device_kinds.kind_of(device) == 'CPU' else _OPERATIONS_A_BYTE
     return _Selection(list(forward), residuals, given, ratio).kept(most_bytes)
@@ -54,7 +54,7 @@ def size(tensors: Iterable[tf.Tensor]) -> int:
 
 
 class _Selection:
-    """The graph of a forward pass as a `Choice`."""
+    """A forward pass as an optimization problem (`Choice`): which tensors to retain."""
 
     def __init__(self, forward, residuals, given, ratio):
         self._residuals, self._ratio = residuals, ratio
@@ -77,7 +77,7 @@ class _Selection:
             unrepeatable=[node for node, operation in enumerate(self._nodes) if operation.type in _LOOPS])
 
     def kept(self, most_bytes):
-        """Return the list of tensors; see `kept_tensors`."""
+        """Return the tensors to retain; see `kept_tensors`."""
         choice = self._choice
         if most_bytes is None:
             whole = sum(map(self._cost, self._forward))
@@ -104,7 +104,7 @@ class _Selection:
 
 
 class Choice(NamedTuple):
-    """The tensors that are needed later, and the operations that compute them."""
+    """Optimization problem: which tensors to retain, and which operations to repeat."""
 
     costs: list  # of repeating each operation
     sizes: list  # of each tensor, in bytes
@@ -126,18 +126,18 @@ class Choice(NamedTuple):
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Return indices of tensors to retain: a set that repeated operations read, and a set of other wanted ones."""
+        """Return indices of tensors to retain, in two sets: read by repeated operations, and other wanted tensors."""
         read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
         wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
         return read, wanted - read
 
     def _solve(self, costs, sizes, limited, limit):
-        """Solve for x (an operation is repeated) and y (a tensor is kept), each 0 or 1."""
+        """Return which operations to repeat, or None if no solution is found."""
         if not self.wanted:
             return np.zeros(len(self.costs), bool)
-        # A wanted tensor is kept or recomputed: x + y >= 1. The same holds for what a repeated operation reads:
-        # x + y >= x of that operation. Without the limit the matrix is that of a minimum cut, whose solutions are
-        # integers anyway.
+        # x: an operation is repeated; y: a tensor is kept. A wanted tensor is kept or recomputed: x + y >= 1. The same
+        # holds for what a repeated operation reads: x + y >= x of that operation. Without the limit the matrix is that
+        # of a minimum cut, whose solutions are integers anyway.
         readers, read = np.array(self.reads, np.int64).reshape([-1, 2]).T
         tensors, makers = np.array([*self.wanted, *read]), np.array(self.makers)
         rows, first = np.arange(len(tensors)), len(self.costs)

@@ -26,7 +26,7 @@ def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
                            the third axis to 128, the last one to 8:  16 x 32 x 8 x 128      <- taken
 
     For arguments and results of a program, the TPU compiler takes the pair of axes that needs the fewest bytes. This
-    rule and the sizes of tiles come from compiled programs (libtpu 0.0.51, layouts of the entry computation).
+    rule and the sizes of tiles were read from compiled programs (libtpu 0.0.51, layouts of the entry computation).
 
     Args:
         dtype: `tf.DType`; bool is stored in bytes.

@@ -32,8 +32,8 @@ class Constructors(base_layer.BaseLayer):
         Args:
             model: built Sequential or Functional `keras.Model`. Branches, skips, shared layers, nested models and
                 several inputs and outputs are allowed. The variables move to the devices of their partitions.
-            **fields: fields of `Params()` except `layers`. `partition_by='time'` and `memory_limit` also need
-                `batch_size`, unless the model's inputs have a fixed batch size. `num_partitions`,
+            **fields: fields of `Params()` except `layers`. If the batch size of the model's inputs is not fixed,
+                `partition_by='time'` and `memory_limit` need the field `batch_size`. `num_partitions`,
                 `num_micro_batches`, `schedule` and `recompute` are 'auto' by default; see `GPipeLayer`.
 
         Raises:
@@ -52,10 +52,10 @@ class Constructors(base_layer.BaseLayer):
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
             lora_rank: rank of LoRA, which freezes the backbone's original weights; None: no LoRA.
-            lora_layers: regular expressions for paths of the layers that get LoRA, such as '.*/query'; None: queries
-                and values, as KerasHub chooses.
-            preprocessor: preprocessor of KerasHub, with which `PipelineModel` takes raw texts or images; 'preset': the
-                preset's own, if it has one; None: the model takes tensors.
+            lora_layers: regular expressions for paths of the layers that get LoRA, such as '.*/query'; None: KerasHub's
+                choice, which is queries and values.
+            preprocessor: KerasHub preprocessor, which lets `PipelineModel` take raw texts or images. 'preset': the
+                preprocessor of the preset, if there is one. None: `PipelineModel` takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
 
         Raises:
@@ -111,7 +111,7 @@ class Constructors(base_layer.BaseLayer):
 
 
 def with_fields(pipeline: Any) -> Any:
-    """Add the fields of Params to a pipeline class's docstring. The defaults are for Keras users."""
+    """Add the fields of Params, with the defaults of `from_keras`, to the docstring of a pipeline class."""
     defaults = {**dict(pipeline.Params().IterParams()), **DEFAULTS}
     lines = ''.join(f'        {name}={defaults[name]!r}: {p.description}\n'
                     for name, p in pipeline.Params()._params.items() if name not in ('cls', 'model'))
@@ -121,13 +121,13 @@ def with_fields(pipeline: Any) -> Any:
 
 def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: Any, fields: dict[str, Any]
           ) -> tuple[hyperparams.InstantiableParams, list[str], layer_sources.LayerSource]:
-    """Return params and layers from the constructor arguments of the class `pipeline`.
+    """Convert constructor arguments of the class `pipeline` to params and layers.
 
     Returns:
-        The params after `_with_numbers`, the fields that were 'auto', and the source of the layers.
+        The params (see `_with_numbers`), the names of the fields that were 'auto', and the source of the layers.
 
     Raises:
-        TypeError: there are both Params and other arguments, or neither Params nor layers.
+        TypeError: `params` has a wrong type or comes with `fields`, or there is neither `params` nor a list `layers`.
     """
     if params is not None:
         if not isinstance(params, hyperparams.Params):

@@ -22,7 +22,7 @@ _PIPELINE_INPUT = -1  # the producer of what the first stage reads
 
 
 class PassOptions(NamedTuple):
-    """How a batch passes through the stages of all replicas."""
+    """Options for running a batch through the stages of all replicas."""
 
     schedule: schedules.Schedule  # of a full batch of one replica
     seed_and_step: tf.Tensor  # int64 `[2]`, on which all random numbers depend
@@ -36,7 +36,7 @@ class PassOptions(NamedTuple):
 
 
 class ReplicaShare(NamedTuple):
-    """The micro-batches of a batch that one replica works on."""
+    """One replica's share of a batch, cut into micro-batches."""
 
     parts: list  # nests of tensors `[micro_batch, ...]`, the inputs of the pipeline
     targets: list  # for each part, the nest of tensors that the loss compares with; () if there is no loss
@@ -51,9 +51,8 @@ class Execution:
     """Runs one replica's share of a batch through the stages.
 
     Every device runs its actions in schedule order. To limit memory, each action waits for the previous one.
-    Only boundary tensors and their gradients cross between devices. TensorFlow sends each tensor as soon as it exists,
-    because control edges delay the action that reads the tensor, but not the sending. Comments below use this diagram's
-    numbers::
+    Only boundary tensors and their gradients cross between devices. TensorFlow sends each tensor as soon as it exists.
+    Control edges delay only the action that reads the tensor. Comments below use the numbers of this diagram::
 
         device 0   F0 ──> F1 ──> F2 ......... B2 ──> B1 ──> B0          ──>  1: order on a device (control edge)
                     └3┐    └3┐    └3┐       ┌6┘    ┌6┘    ┌6┘            │   3: output, read as an input (2)
@@ -62,10 +61,10 @@ class Execution:
                        └───────────── 4 ───────────────── 5                  4: in flight, from F until B (5)
 
     A tensor goes directly from the stage that makes it to each stage that reads it. The readers' gradients are summed.
-    Recomputation waits for its turn on the device, but not for gradients. So it fills time in which a device would
-    wait. If XLA compiles a stage, the backward function itself recomputes, because XLA frees residuals after their last
-    use only within one program. A split backward pass has two programs, so recomputation runs before both. TensorFlow
-    frees a tensor after the last operation that reads it, whether or not a dictionary here still has the tensor.
+    Recomputation waits for the previous action on the device, but not for gradients. So it fills time in which the
+    device would wait for gradients. XLA frees a residual early only if the same program computes it. So if XLA compiles
+    a stage, the backward function itself recomputes. A split backward pass has two functions, so recomputation
+    runs before both. TensorFlow frees a tensor after its last reader, even if a dictionary here still has the tensor.
     """
 
     loss_factors: gradient_flow.LossFactors  # given after all replicas have executions
@@ -103,7 +102,7 @@ class Execution:
             share.is_whole_batch)
 
     def _needed_gradients(self) -> list[stage_program.NeededGradients]:
-        """Return the gradients that each stage computes. If recompute='selective', also choose what F retains."""
+        """Return which gradients each stage computes. With recompute='selective', choose the tensors to retain."""
         if not self._schedule.backwards():
             return [stage_program.NOTHING_NEEDED] * len(self.stages)
         found = gradient_flow.needed_gradients(
@@ -155,7 +154,7 @@ class Execution:
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Added losses as `{stage index: (sum, num_rows)}`, on the last stage's device."""
+        """Losses that layers add, as `{stage index: (sum, num_rows)}` on the last stage's device."""
         return {index: device_kinds.call(self.stages[-1].device, micro_batches.add_up, parts)
                 for index, parts in self._added_losses.items()}
 
@@ -171,7 +170,7 @@ class Execution:
 
         Args:
             gradients: for each micro-batch, the list of the gradients of its differentiable `outputs`.
-            added: dictionary from stage index to a scalar, the gradient of the stage's sum in `added_losses`.
+            added: dictionary from stage index to the gradient of that stage's sum in `added_losses`, a scalar.
         """
         last = len(self.stages) - 1
         self._added_gradients = added
@@ -238,7 +237,7 @@ class Execution:
 
     def _backward_by_segment(self, action: schedules.Action, program: stage_program.StageProgram,
                              in_flight: stage_program.Values, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Build the segments' backward passes, last segment first. Return the gradients of the stage's inputs."""
+        """Build the backward pass layer by layer, last layer first. Return the gradients of the stage's inputs."""
         stage, needed = self.stages[action.stage], self.needed[action.stage]
         sums, added = self._sums_so_far(stage), program.of_added_losses(gradients)
         for index in reversed(range(program.first_segment(needed), len(program.trace.between) + 1)):
@@ -256,7 +255,7 @@ class Execution:
             self._weight_gradients[stage.index] = _with_rows(before, done.sums)
 
     def _what_forward_retains(self, stage: Stage, m: int) -> stage_program.Retained:
-        """Return which tensors the F of a micro-batch retains."""
+        """Return which tensors a stage retains after its forward pass of micro-batch `m`."""
         recompute = self._recompute
         least: stage_program.Retained = 'selected' if recompute == 'selective' else 'unrepeatable'
         if schedules.Action(schedules.BACKWARD, stage.index, m) not in self._without_recompute:
@@ -266,12 +265,12 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Return whether XLA's backward function has too many arguments. The limit of TPUs applies to all devices."""
+        """Return whether XLA's backward function has more arguments than TPUs allow. The limit holds on all devices."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return the gradients of outputs or of the loss, then the gradient of added losses."""
+        """Return the gradients that a backward action starts from. The gradient of added losses comes last."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -286,7 +285,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A non-constant 1. For a constant, TensorFlow would specialise each micro-batch's backward function."""
+        """A computed 1. With a constant, TensorFlow would make a new backward function for each micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 
@@ -296,9 +295,9 @@ class Execution:
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
         """Return a factor for each loss that the stage's layers add.
 
-        For a mean it is the micro-batch's number of rows, for a sum the batch's. The total is later divided by the
-        batch's number of rows. An empty micro-batch computes one row, whose factor is 0. A loss that is not provably a
-        mean or a sum counts as a mean, unless `refuse_unproven_losses` refuses it.
+        A mean is multiplied by the number of rows of the micro-batch. A sum is multiplied by the number of rows of the
+        batch, because the total is later divided by this number. An empty micro-batch computes one row, whose factor
+        is 0. A loss of unknown kind counts as a mean, unless `refuse_unproven_losses` refuses it.
         """
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
@@ -327,5 +326,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the sums after a backward action. Looked-up rows are appended to the rows in `before`."""
+    """Return the gradient sums after a backward action. Gradients of looked-up rows are collected, not summed."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

@@ -18,7 +18,7 @@ from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 
 class _Untracked:
-    """Objects hidden from Keras and TensorFlow. Both search layers and collections for what to save."""
+    """Objects that are not saved: Keras and TensorFlow search only layers and collections for what to save."""
 
     def __init__(self, source: layer_sources.LayerSource, chosen: list[str]) -> None:
         self.source, self.chosen = source, chosen
@@ -33,7 +33,7 @@ class GPipeLayer(construction.Constructors):
     """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965).
 
     A batch is cut into micro-batches, which follow each other through the partitions. Gradients are summed over
-    micro-batches and applied once. So gradients are as on one device, whatever the cuts and the recomputation::
+    micro-batches and applied once. So they equal the gradients of one device, for any cuts and any recomputation::
 
         layers      [0 1 2 3]  [4 5 6]  [7 8 9]      num_partitions=3
         devices       CPU:0     CPU:1    CPU:2
@@ -41,11 +41,12 @@ class GPipeLayer(construction.Constructors):
 
     The pipeline is a Keras layer, so it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
-    Params or arguments define the pipeline. Arguments are the fields of Params, but `layers` has Keras layers, which
-    keep their weights. With arguments, as in `from_keras`, four fields are 'auto' by default. 'auto' chooses '1f1b' and
-    a partition per device. Stages recompute if `memory_limit` or a GPU's memory requires that, and on accelerators also
-    if memory or batch size is unknown. K > 1 partitions get M = 4 K micro-batches, for a small bubble (GPipe, section
-    2.3). With `batch_size`, M is the largest divisor, up to 4 K, of a replica's rows. `print(pipe)` shows the choices.
+    A Params object or keyword arguments define the pipeline. The arguments are the fields of Params, but `layers` is a
+    list of Keras layers, which keep their weights. With arguments, and in `from_keras`, four fields are 'auto' by
+    default. 'auto' makes one partition per device and chooses '1f1b'. Stages recompute if `memory_limit` or the memory
+    of a GPU requires it. On accelerators, they also recompute if memory or batch size is unknown. K > 1 partitions get
+    M = 4 K micro-batches, for a small bubble (GPipe, section 2.3). With `batch_size`, M is the largest number up to 4 K
+    that divides the rows of a replica. `print(pipe)` shows the choices.
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.
@@ -133,7 +134,7 @@ class GPipeLayer(construction.Constructors):
 
     @property
     def grid(self) -> stage_grid.StageGrid:
-        """The `stage_grid.StageGrid`. Raises ValueError before the pipeline is built."""
+        """The stages of all replicas, as a `StageGrid`. Raises ValueError before the pipeline is built."""
         if self._untracked.grid is None:
             raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
         return self._untracked.grid
@@ -188,8 +189,8 @@ class GPipeLayer(construction.Constructors):
         """Cut the stack and create every weight on its partition's device.
 
         Args:
-            input_shape: shape `(batch, ...)` of the input, or a nest of shapes. The dtypes come from a Keras model's
-                own inputs; without a model, they are Keras's default float type.
+            input_shape: shape `(batch, ...)` of the input, or a nest of shapes. A Keras model determines
+                the dtypes of its inputs. Without a model, they are Keras's default float type.
         """
         if self.model is None or self._untracked.grid is None:
             self.build_from_specs(self.source.specs_of_shapes(input_shape))
@@ -238,9 +239,9 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def place_new_weights(self) -> None:
-        """Place weights added since the last call, such as by `enable_lora`, and trace again.
+        """Move new weights, such as from `enable_lora`, to the devices of their stages, and trace again.
 
-        The first call only records the weights, which are already in place.
+        A weight is new if it was added after the last call. The first call only records weights: all are in place.
         """
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
@@ -273,7 +274,7 @@ class GPipeLayer(construction.Constructors):
         """Return None. The outputs already have the masks that the layers compute."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
-        """Return the nest of `keras.KerasTensor` `[batch, ...]` of outputs, for such a nest of inputs."""
+        """Return symbolic outputs for symbolic inputs. Both are nests of `keras.KerasTensor` `[batch, ...]`."""
         return self.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -283,7 +284,7 @@ class GPipeLayer(construction.Constructors):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether a layer gets training=True by default, like image augmentation, or from a model's call."""
+        """Whether some layer gets training=True by its default, like image augmentation, or from a model's call."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
@@ -295,7 +296,7 @@ class GPipeLayer(construction.Constructors):
         Args:
             inputs: nest of tensors `[batch, ...]`.
             training: Python boolean; None: the default of each layer.
-            mask: nest with the boolean Keras mask of each input, or None for an input without one; None: no masks.
+            mask: nest with a boolean Keras mask for each input, or None for an input without a mask; None: no masks.
 
         Returns:
             Nest of tensors `[batch, ...]`, with the masks of the last layer.
@@ -328,12 +329,12 @@ class GPipeLayer(construction.Constructors):
                 scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for each example), or, as in
                 Lingvo, `{name: (mean, weight)}` with the entry 'loss'.
             x: nest of tensors `[batch, ...]`, the input.
-            y_true: nest of tensors `[batch, ...]`, what the loss compares the outputs with.
-            sample_weight: tensor `[batch, ...]`, how much each example or token counts, or None.
+            y_true: nest of tensors `[batch, ...]`, the targets.
+            sample_weight: tensor `[batch, ...]` of weights for examples or tokens, or None.
             step: number of the training step; None: steps are counted here. Step and seed determine all random
                 numbers.
-            assign_state: whether to assign moving statistics and other state; otherwise the caller, a `tf.function`,
-                assigns them.
+            assign_state: whether to assign moving statistics and other state. If False, the caller does it in a
+                `tf.function`.
             loss_scale: scalar that multiplies the loss before the backward pass, and divides the gradients after it.
                 So small gradients do not vanish in float16. None: 1.
             read: function that returns the value of a Keras variable.
@@ -358,8 +359,8 @@ class GPipeLayer(construction.Constructors):
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to what can be summed over batches: (sum, weight) of a metric, or the sums of a state
-            of `losses.LossAndStates`. 'loss' includes losses that layers add.
+            Dictionary `{name: sums}`, to be added up over batches. The sums of a metric are (sum, weight), or the sums
+            of a state of `losses.LossAndStates`. 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
@@ -374,7 +375,7 @@ class GPipeLayer(construction.Constructors):
         return self.pack_outputs(outputs), added
 
     def _stage_loss(self, loss_fn: Callable) -> loss_pass.StageLoss:
-        """Return the same `StageLoss` for equal losses. Stages use the object as the key of programs."""
+        """Return the `StageLoss` of a loss. Equal losses get the same object, which is a key of traced programs."""
         key = losses.identity(loss_fn)
         if key not in self._untracked.losses:
             self._untracked.losses[key] = loss_pass.StageLoss(loss_fn, self.source)

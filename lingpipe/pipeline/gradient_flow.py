@@ -33,7 +33,7 @@ class BoundaryGradients:
             self._parts.setdefault((producer, micro_batch), {}).setdefault(position, []).append(gradient)
 
     def take(self, producer: int, micro_batch: int, outputs: boundary.Boundary, device: str) -> list[tf.Tensor]:
-        """Return and drop each differentiable output's gradient. An output that nothing reads has gradient 0."""
+        """Remove and return the gradients of differentiable outputs. An output that nothing reads has gradient 0."""
         parts = self._parts.pop((producer, micro_batch), {})
         return [self._sum(parts.get(position, []), outputs.values[position], device)
                 for position in outputs.differentiable_positions]
@@ -56,8 +56,8 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
 
     A tensor's gradient is needed if a loss depends on the tensor, and the tensor depends on a trained weight::
 
-        frozen ──> frozen ──┬──> trained ──> loss      no backward action in the frozen stages, nor in the head that
-                            └──> trained head           has no loss: weights without a path to a loss have no gradient
+        frozen ──> frozen ──┬──> trained ──> loss      frozen stages have no trained weight: no backward action
+                            └──> trained head           the head has no path to a loss: no backward action
 
     Args:
         sources: for each differentiable input of each stage, a pair (producer, position). The input is the value at
@@ -87,7 +87,7 @@ _Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
-    """The given gradients on which the gradient of each input and weight of a stage depends::
+    """The gradients of outputs or losses from which the gradient of each input and weight is computed::
 
         given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
                              │     └──────┐     │
@@ -100,7 +100,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Return, for each stage, the given gradients that come from a loss. The last stage has all of them."""
+    """Return, for each stage, which of the gradients given to it come from a loss. In the last stage, all do."""
     arriving = [set(program.of_added_losses(sorted(_all_given(program)))) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -115,7 +115,7 @@ def _all_given(program: stage_program.StageProgram) -> _Given:
 
 
 def _index(program: stage_program.StageProgram, position: int) -> int:
-    """Return the index in `Trace.given_gradients` of the gradient of the output at `position`."""
+    """Return where `Trace.given_gradients` has the gradient of the output at `position`."""
     return program.trace.results.outputs.differentiable_positions.index(position)
 
 
@@ -136,7 +136,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 
 
 class LossFactors:
-    """Factors for a batch's gradients. Stages sum losses, but the mean loss is to be differentiated.
+    """Factors for gradients of the mean loss of a batch. They are needed because stages compute sums of losses.
 
     `program` belongs to the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
     """
@@ -155,7 +155,7 @@ class LossFactors:
 
     @functools.cached_property
     def _total_weight(self) -> tf.Tensor:
-        """The divisor of the batch's mean loss. Raises WeightUnknownError if outputs determine the divisor."""
+        """The divisor of the mean loss, a scalar. Raises WeightUnknownError if it depends on outputs."""
         with tf.device(self._device):
             weights = [self._program.total_weight(targets, share.ids.of(m))
                        for share in self._shares for m, targets in enumerate(share.targets)]
@@ -164,7 +164,7 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor for added losses: `finish` divides by the loss's weight, but their divisor is `total_rows`."""
+        """Factor for gradients of added losses. It makes `finish` in effect divide them by `total_rows`."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)
@@ -173,9 +173,8 @@ class LossFactors:
     def gradient_factor(self) -> tf.Tensor | None:
         """Factor for gradients of the summed loss. None: the loss is not scaled.
 
-        The factor gives float16 gradients the same range as in Keras. Gradients of the mean are gradients of the sum
-        divided by a weight. So the factor is the loss scale divided by this weight. If the weight depends on outputs,
-        the number of rows is used instead.
+        The factor is the loss scale, divided by the divisor of the mean loss. So float16 gradients have the same range
+        as in Keras. If the divisor depends on outputs, the number of rows replaces it.
         """
         if self._loss_scale is None:
             return None
@@ -204,14 +203,14 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
            total_weight: tf.Tensor, group: collectives.Group) -> list[StageGradients]:
     """Turn sums into gradients of the mean loss, on the devices of the weights.
 
-    If several stages use a variable, the first of these stages gets the sums of the others.
+    If several stages use a variable, the first of these stages gets the sum of their gradients.
 
     Args:
-        total_weight: the divisor: the weight of all replicas' examples, times `gradient_factor` if not None.
+        total_weight: the divisor: the weight of all examples, multiplied by `gradient_factor` if that is not None.
 
     Returns:
-        List of `StageGradients`, one for each stage and each device that has weights of the stage. Variables on which
-        neither the loss nor a regulariser depends are left out.
+        List of `StageGradients`, one for each stage and each device that has weights of the stage. Each has only
+        variables on which the loss or a regulariser depends.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):
@@ -238,7 +237,7 @@ def _mean(total: Any, total_weight: tf.Tensor) -> Any:
 
 
 def _numbers(gradient: Any) -> tf.Tensor:
-    """Return the values of a gradient. Keras computes norms from these values."""
+    """Return the tensor from which Keras computes the norm of a gradient. For `tf.IndexedSlices`, it is `values`."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
@@ -274,7 +273,7 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
 
 def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
                     trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Return the sum of all regularisers, and for each weight its gradient, or None if the weight is None."""
+    """Return the sum of all regularisers, and its gradient for each weight. A weight of None has gradient None."""
     regularized = [weight for weight in weights if weight is not None]
     with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
         tape.watch(regularized)

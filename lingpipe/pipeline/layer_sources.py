@@ -18,7 +18,7 @@ from lingpipe.stages import graph_pieces, micro_batches, random_seeds, stage, st
 
 
 class _Layers:
-    """Base of all sources of layers. The methods suit a sequence of layers."""
+    """Base of the classes that give a pipeline its layers. The methods suit a sequence of layers."""
 
     model: Any = None  # the Keras model
     input_specs: Any = None  # nest of `tf.TensorSpec` of what the model takes; None: layers do not specify it
@@ -38,7 +38,7 @@ class _Layers:
         """Call `refuse_changes` if layers or attributes of a model have changed."""
 
     def load_weights(self) -> None:
-        """Load the weights that come with a model, each to its device. Params come with no weights."""
+        """Load the weights that come with a model, each to its device. Do nothing for layers from Params."""
 
     def enter(self, inputs: Any) -> Any:
         """Convert the user's inputs to the nest that the first stage takes."""
@@ -53,7 +53,7 @@ class _Layers:
         return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return a nest of Keras symbols of the outputs, for such a nest of inputs."""
+        """Return symbolic outputs for symbolic inputs. Both are nests of `keras.KerasTensor`."""
         for layer in self.layers:
             inputs = layer.compute_output_spec(inputs)
         return inputs
@@ -110,11 +110,11 @@ class LayersOfParams(_Layers):
         """Allocate every weight on one of the devices that have its stage.
 
         Args:
-            columns: for each stage, the list of the names of its devices in all replicas.
-            specs: list of nests of `tf.TensorSpec` `[batch, ...]`: of the input, and of what each layer returns.
+            columns: for each stage, the names of its devices, one per replica.
+            specs: list of nests of `tf.TensorSpec` `[batch, ...]`: first for the input, then for each layer's outputs.
 
         Returns:
-            For each stage, its `StageLayers`, and None to say that it reads all outputs of the previous stage.
+            For each stage, the pair (`StageLayers`, None). None: the stage reads all outputs of the previous one.
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
@@ -132,7 +132,7 @@ class LayersOfParams(_Layers):
 
 
 class LayersOfModel(_Layers):
-    """The layers of a Sequential or Functional model, which share weights with the model itself.
+    """The layers of a Sequential or Functional model. They share their weights with the model.
 
     A tensor that skips partitions goes directly from its producer to the partition that reads it::
 
@@ -160,7 +160,7 @@ class LayersOfModel(_Layers):
         self._graph.refuse_changes()
 
     def refuse_changed_settings(self) -> None:
-        """Call `refuse_changes` if layers or attributes have changed. The check traces subclassed models."""
+        """Call `refuse_changes`, which traces subclassed models, only if layers or attributes have changed."""
         if _settings_of_calls(self.model) != self._settings:
             self.refuse_changes()
             self._settings = _settings_of_calls(self.model)  # after the trace, in which a model may count its calls
@@ -195,12 +195,12 @@ class LayersOfModel(_Layers):
                 'adding a loss, into layers.')
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Return the list of `LayerAnalysis`, one per unit of the model."""
+        """Return the list of `LayerAnalysis`, one per layer call of the model."""
         self._require_inputs(input_specs)
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs: Any) -> None:
-        """Raise ValueError for wrong inputs: dictionaries by names, other nests by their number of tensors."""
+        """Raise ValueError if a dictionary lacks a name of an input, or another nest has a wrong number of tensors."""
         own = self.input_specs
         wanted = sorted(own if isinstance(own, dict) else [symbol.name for symbol in self.model.inputs])
         given: Any = sorted(specs) if isinstance(specs, dict) else len(keras.tree.flatten(specs))
@@ -210,7 +210,7 @@ class LayersOfModel(_Layers):
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: Any) -> list[layer_profile.LayerTime]:
-        """Measure the units of the model on a device, with copies of their weights there."""
+        """Measure the layer calls of the model on a device, with copies of the weights on this device."""
         return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
     def memories(self, input_specs: Any,
@@ -245,7 +245,7 @@ class LayersOfModel(_Layers):
         return self.pack_outputs(list(self._graph.output_specs))
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return a nest of Keras symbols of the outputs, for such a nest of inputs."""
+        """Return symbolic outputs for symbolic inputs. Both are nests of `keras.KerasTensor`."""
         return self.pack_outputs(keras.tree.flatten(super().output_spec(inputs)))
 
 
@@ -255,7 +255,7 @@ class LayersOfList(LayersOfModel):
     The layers become a Functional model once the specs of an input are known. Layers that have weights keep them.
 
     Args:
-        layers: list of Keras layers, which need neither weights nor a config.
+        layers: list of Keras layers, with or without weights. They need no config.
     """
 
     def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
@@ -289,7 +289,7 @@ def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
 
 
 def refuse_dtype_policy(dtype_policy: str | None) -> None:
-    """Raise ValueError for a policy given with layers or a model."""
+    """Raise ValueError if a dtype policy was given with layers or a model, which have their own."""
     if dtype_policy is not None:
         raise ValueError(f'dtype_policy={dtype_policy!r} was given with layers that have policies of their own. Leave '
                          'it out, and call keras.config.set_dtype_policy before the layers are made.')
@@ -310,7 +310,7 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
 
 @contextlib.contextmanager
 def _outside_functions() -> Iterator[None]:
-    """Leave any function being traced, such as a `fit` step, in which new weights would lose their values."""
+    """Leave a `tf.function` that is being traced, because weights made in it would lose their values."""
     with tf.init_scope(), graph_pieces.recording():
         yield
 

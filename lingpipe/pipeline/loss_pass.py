@@ -29,8 +29,8 @@ class ValueAndGrad(NamedTuple):
 class StageLoss:
     """A loss function for the last stage, with sample weights among the targets.
 
-    A call returns `{name: (sum, weight)}`. `source`, the source of the layers, packs the outputs for the loss function.
-    The attribute `results` is the argument `results` of `losses.means`.
+    A call returns `{name: (sum, weight)}`. `source` packs the outputs of the last stage for the loss function. The
+    attribute `results` is to be passed to `losses.means`.
     """
 
     def __init__(self, loss_fn: Callable, source: layer_sources.LayerSource) -> None:
@@ -42,7 +42,7 @@ class StageLoss:
 
 
 def targets_of(y_true: Any, sample_weight: Any) -> tuple:
-    """Return the targets of a `StageLoss`, a tuple that is cut into micro-batches."""
+    """Return the targets for a `StageLoss`: a tuple of `y_true` and, if given, `sample_weight`."""
     return (y_true,) if sample_weight is None else (y_true, sample_weight)
 
 

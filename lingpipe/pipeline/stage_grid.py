@@ -17,16 +17,16 @@ from lingpipe.stages.stage import Stage
 
 
 class MiniBatch:
-    """The executions of one mini-batch on all replicas that have a share.
+    """One mini-batch on all replicas: an `Execution` for each replica that has a share of it.
 
     ::
 
         mini-batch ─┬─ micro-batches 0, 1 ─> replica 0:  stage 0 ─> stage 1 ─> loss ─┐
                     └─ micro-batches 2, 3 ─> replica 1:  stage 0 ─> stage 1 ─> loss ─┴─> sums over replicas
 
-    Micro-batches keep the numbers that they would have in one pipeline. So R replicas of M micro-batches compute what
-    one pipeline of R·M micro-batches does, random numbers included. Each weight is on one of the devices that have its
-    stage. A step first broadcasts the weight to the other devices, which later send their gradients back. So all
+    Micro-batches are numbered as in one pipeline. So R replicas with M micro-batches each compute the same as one
+    pipeline with R·M micro-batches, including random numbers. Each weight is on one of the devices that have its stage.
+    A step first broadcasts the weight to the other devices, which later send their gradients back. So all
     replicas have equal weights, and each device updates a share of the weights (arXiv 2004.13336, section 3).
     """
 
@@ -81,14 +81,14 @@ class MiniBatch:
             weight_gradients, [nest for part in parts for nest in part.input_gradients])
 
     def take_sums_of_group(self) -> micro_batches.Sums:
-        """Call `take_sums`, and sum metrics and added losses over the group."""
+        """Call `take_sums`, and sum metrics and added losses over all worker processes or TPU replicas."""
         sums = self.take_sums()
         metrics, added = self.group.sum(self._last_device, (sums.metrics, sums.losses))
         return sums._replace(metrics=metrics, losses=added)
 
     @property
     def added_losses(self) -> dict[int, Any]:
-        """Added losses as `{stage index: (sum, num_rows)}`."""
+        """Losses that layers add, as `{stage index: (sum, num_rows)}`."""
         parts = [execution.added_losses for execution in self._executions]
         return {index: self._add_up([part[index] for part in parts]) for index in parts[0]}
 
@@ -98,7 +98,7 @@ class MiniBatch:
 
     @property
     def state(self) -> step_state.StepState:
-        """The `StepState` of the first replica. Others differ only in statistics and assigned values."""
+        """The `StepState` of the first replica. Other replicas differ only in statistics and assigned values."""
         return self._executions[0].state
 
     def fork(self) -> 'MiniBatch':
@@ -114,7 +114,7 @@ class MiniBatch:
             execution.give_output_gradients(itertools.islice(remaining, len(execution.share.parts)), added)
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (Keras variable, new value) of all changed state, after all forward actions."""
+        """Return pairs (Keras variable, new value) of all changed state. To be called after all forward actions."""
         return self.state.updates([execution.state for execution in self._executions], self.group)
 
     def _sum_weight_gradients(self, index: int, variables: list[keras.Variable], parts: list) -> list:
@@ -152,7 +152,7 @@ class StageGrid:
 
     @property
     def stages(self) -> list[Stage]:
-        """List of the `Stage`s of the first replica, which have the variables."""
+        """List of the `Stage`s of the first replica. The other replicas share its variables."""
         return self.replicas[0]
 
     @property
@@ -187,13 +187,13 @@ class StageGrid:
         return MiniBatch(executions, p.gradient_sum, options.loss_scale, group)
 
     def _device_to_split_on(self, index: int) -> str:
-        """Return the device that splits batches for a stage: the stage's own, or its host if R > 1."""
+        """Return the device on which batches are cut for stage `index`: its device if R = 1, else its host."""
         device = self.stages[index].device
         return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 
     def _shares(self, options: executor.PassOptions, group: collectives.Group, parts: list, targets: list,
                 row_counts: micro_batches.RowCounts) -> list[executor.ReplicaShare]:
-        """Return the share of each replica. Micro-batches keep their numbers in the whole mini-batch."""
+        """Return the share of each replica. Micro-batches are numbered over the whole mini-batch."""
         num_replicas = len(self.replicas)
         ends = [len(parts) * replica // num_replicas for replica in range(num_replicas + 1)]
         if options.training:

@@ -70,11 +70,12 @@ class StepState:
     def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of all variables that change.
 
-        Statistics cover all rows. The `aggregation` of a Keras variable says how assigned values are combined: 'mean'
-        averages them, 'sum' adds up their changes, and any other takes the value of the first replica.
+        Statistics of batch norm cover the rows of all replicas. Assigned values are combined by the `aggregation` of
+        the Keras variable: 'mean' averages them, and 'sum' adds up their changes. For any other, the value of the first
+        replica is taken.
 
         Args:
-            replicas: states of all replicas after their shares of the batch; the first is this object.
+            replicas: the `StepState` of every replica after its share of the batch. The first one is this object.
         """
         changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
@@ -120,7 +121,7 @@ class StepState:
         return self._assigned[id(variable)].value if id(variable) in self._assigned else value
 
     def _initial_value(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
-        """Return a variable's value before the batch, copied once to a stage's device."""
+        """Return the value of a variable before the batch. It is copied to the device of the stage once."""
         key = (stage.index, id(variable))
         if key not in self._brought:
             known = [value for parts, values in zip(self._variables, self._initial)
@@ -157,7 +158,7 @@ class Wiring:
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
-        """Return the inputs of a stage. `outputs_of` returns the outputs of a producer."""
+        """Return the inputs of stage `index`. `outputs_of` maps a stage (-1: the pipeline's input) to its outputs."""
         return _gather(self._sources[index], outputs_of)
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
@@ -182,11 +183,11 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
     """Trace stages, unless they have already been traced for these shapes.
 
     Args:
-        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s, and the
-            targets a nest of these.
+        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s, the targets
+            a nest of `tf.TensorSpec`s.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
-        by_layer: whether backward passes are to be cut at every segment.
-        is_whole_batch: whether the specs describe a whole batch. Then sums and means need no distinction.
+        by_layer: whether backward passes run layer by layer, for recompute='layer'.
+        is_whole_batch: whether the specs describe a whole batch. If True, sums and means of added losses are alike.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:
@@ -201,7 +202,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
 
 def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
               training: bool | None, by_layer: bool) -> list[list[bool | None]]:
-    """Distinguish sums over rows and means among added losses, by traces for two numbers of rows."""
+    """Find which added losses are sums over rows, and which are means, by tracing for two numbers of rows."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
     def programs(num_rows: int) -> list[stage_program.StageProgram]:
@@ -219,7 +220,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
 
 def _resolved(stage: Stage,
               structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
-    """Return pairs (producer, position in its values) and the `Structure` of a stage's inputs."""
+    """Return where a stage's inputs come from, as pairs (producer, position), and their `Structure`."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

@@ -25,7 +25,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
                 backward: the pipeline's gradient runs all B actions; port k's gradient returns the sums of stage k
 
     Returns:
-        Nest of tensors `[batch, ...]`, and the list of mean added losses, one per stage whose layers add any.
+        The outputs, a nest of tensors `[batch, ...]`, and a list with the mean added loss of each stage that adds any.
     """
     values = variable_placement.read_values(grid.stages)
     # Trace the stages, because in a custom gradient TensorFlow would register all variables that a trace reads.
@@ -108,7 +108,7 @@ def _port(stage: Stage, variables: list[keras.Variable], weights: list, results:
 
 
 def _not_saved(tensors: list) -> list[tf.Tensor]:
-    """Return gradients that raise an error when computed, because saved gradient functions lack the forward pass."""
+    """Return gradients that raise an error when computed, because a saved pipeline cannot compute gradients."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):

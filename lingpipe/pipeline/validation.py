@@ -56,7 +56,7 @@ def _check_number(field: str, value: Any, least: int, what_is_allowed: str) -> N
 
 
 def check_cut(partition_by: Any, num_layers: int, num_stages: int) -> None:
-    """Raise ValueError if a list of ends does not cut the layers into the stages."""
+    """Raise ValueError if a list of end indices does not cut `num_layers` layers into `num_stages` stages."""
     if not isinstance(partition_by, str):
         exact_cut.validate_partition_ends(partition_by, num_layers, num_stages)
 
@@ -84,7 +84,7 @@ def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.lay
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raise ValueError if `count` micro-batches may differ in shape, but a device needs static shapes."""
+    """Raise ValueError if a device needs static shapes, but `count` micro-batches may differ in shape."""
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
     if compiled is None:
         return

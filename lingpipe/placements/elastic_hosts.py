@@ -132,8 +132,8 @@ class ElasticHosts:
 
         Args:
             started: `time.monotonic()` at the start of the program.
-            run: function that trains from the newest checkpoint, and returns the exit code. Its arguments are the
-                params, their `Placement`, the `Roster`, and `started` (later the time of the last change of workers).
+            run: function that trains from the newest checkpoint, and returns the exit code. Its arguments are params,
+                `Placement`, `Roster` and start time. A change of workers resets the start time.
 
         Raises:
             ConnectionError: all workers are lost.
@@ -151,7 +151,7 @@ class ElasticHosts:
         return code
 
     def _code_of(self, run, params, started):
-        """Return the exit code of `run`; None if workers have changed. Retain no reference to objects of `run`."""
+        """Return the exit code of `run`; None if workers have changed. Keep no reference to objects that `run` made."""
         try:
             return run(*self._placed(params), self._roster, started)
         except errors.WorkerIsBackError:
@@ -178,7 +178,7 @@ class ElasticHosts:
             errors.is_lost_machine(error) or answers.silent_tasks(self._roster.config))
 
     def _placed(self, params):
-        """Return params and `Placement`, in which devices of available workers replace lost devices."""
+        """Return params and their `Placement`. Devices of available workers replace lost devices."""
         params = params.Copy()
         body = params.task.body
         found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind)

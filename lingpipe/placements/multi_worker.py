@@ -32,11 +32,11 @@ class Workers(collectives.Group, experiment.Placement):
         worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     gradients are summed over the workers, stage by
                                                                      stage: between the devices of the same stage
 
-    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks their heartbeats. Its own sums would
-    bring the gradients of all stages to one device of a worker, where they may not fit. So each stage sums on its own
-    device. The sums have the same bits on all workers, so the weights stay equal.
+    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks their heartbeats. Its sums would
+    gather the gradients of all stages on one device of a worker, where they may not fit. So LingPipe sums the gradients
+    of each stage on the stage's device. The sums have the same bits on all workers, so the weights stay equal.
 
-    Create `Workers` before TensorFlow does anything in the process, except for setting up virtual devices. The
+    Create `Workers` before any other use of TensorFlow in the process. Only virtual devices may be set up earlier. The
     constructor returns when all workers have connected.
 
     Attributes:
@@ -59,7 +59,7 @@ class Workers(collectives.Group, experiment.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Return the program, after all workers are ready. Raise ValueError if their models or losses differ."""
+        """Return the training program when all workers are ready. Raise ValueError if their models or losses differ."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
@@ -143,14 +143,14 @@ class Workers(collectives.Group, experiment.Placement):
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def _sum_vector(self, device, vector):
-        """Sum a vector. NCCL requires one order of the sums on a device, so each device has an ordering token."""
+        """Sum a vector over all workers. A token per device keeps its sums in one order, as NCCL requires."""
         hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
         return tf.raw_ops.CollectiveReduceV2(
             input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Return the key of a device's group. Keys are in order of first use: device names differ between workers."""
+        """Return the key of a device's group. Keys are in order of first use, because names differ between workers."""
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):
@@ -161,7 +161,7 @@ class Workers(collectives.Group, experiment.Placement):
 
 
 class WorkerTrainProgram(train_program.TrainProgram):
-    """A `TrainProgram` on one of several `Workers`, which run the same steps and stop together.
+    """The training program of one worker. All workers run the same steps and stop together.
 
     ::
 
@@ -213,7 +213,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Make the loss wait for all sums of a step. Else a loss that is not finite could leave workers waiting."""
+        """Make the loss wait for all sums of a step. Else a worker could stop (loss not finite) while others wait."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device(_HOST), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             return out._replace(loss=tf.identity(out.loss)), metrics
@@ -229,7 +229,7 @@ def _operations(graph):
 
 
 def _packs(tensors):
-    """Group tensors to sum together; return lists of positions. A group has one type and a limited size."""
+    """Group tensors of one dtype, up to a size limit, for joint sums. Return lists of positions."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)
@@ -248,7 +248,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers. Adding 0 to integers keeps all bits, even of the float -0.0."""
+    """Return a tensor as integers, because adding 0 to integers keeps all bits, even of the float -0.0."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

@@ -126,18 +126,18 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """After an error that no restart can fix, end other workers with code 1 too: launchers take the largest code."""
+    """If the `with` block raises an error that no restart can fix, end the other workers with code 1 too."""
     try:
         yield
     except Exception as error:
         if errors.exit_code(error) != errors.EXIT_TRY_AGAIN and not isinstance(error, _OF_OTHERS):
-            joined.end_all()
+            joined.end_all()  # launchers take the largest code, and others would end with 75
         raise
 
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Raise LostWorkerError if the `with` block loses another worker. If that worker failed, raise TrainingError."""
+    """Raise LostWorkerError if another worker is lost in the `with` block; TrainingError if it ended by an error."""
     try:
         yield
     except _OF_OTHERS as error:

@@ -24,10 +24,10 @@ _RETRY_SECONDS = 0.1
 
 
 class RemoteCalls:
-    """Calls that any worker may run, up to a limit.
+    """Function calls that any worker may run. At most `limit` calls may be under way.
 
-    The coordinator of a cluster only reports whether all calls have ended, or waits for one call. So a thread waits for
-    each call::
+    TensorFlow's coordinator tells whether all calls have ended, but not which one has ended. So a thread waits for each
+    call::
 
         call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
                          a worker is lost: another one, or the same once it is back, repeats its call
@@ -49,7 +49,7 @@ class RemoteCalls:
         self.num_under_way += 1
 
     def next_answer(self, seconds: float) -> Any:
-        """Return a call's result, a nest of NumPy arrays, or raise its error. Return None if no call ends in time."""
+        """Wait for a call to end. Return its result (NumPy arrays), or raise its error; None: no call ends in time."""
         try:
             answer, error = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -71,11 +71,11 @@ class ParameterServers(experiment.Placement):
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    A variable goes to the server with fewest bytes. It stays whole, because Keras optimizers cannot split the slots of
-    `tf.distribute`'s `ShardedVariable`s.
+    Each variable is stored on the server that has the fewest bytes. It is not split into a `ShardedVariable`, because
+    Keras optimizers cannot split the slots.
 
-    Create a `ParameterServers` before TensorFlow does anything in the process, except for setting up virtual devices.
-    The constructor waits until all tasks of the cluster have connected.
+    Create a `ParameterServers` before any other use of TensorFlow in the process. Only virtual devices may be set up
+    earlier. The constructor waits until all tasks of the cluster have connected.
 
     Args:
         timeout_seconds: training ends if no worker answers for this many seconds; 0: no limit.
@@ -102,7 +102,7 @@ class ParameterServers(experiment.Placement):
     def choose_devices(self, body_params: Any, kind: Any = None) -> None:
         """Choose `devices` for the stages on every worker, and for evaluation on the chief.
 
-        GPUs are the default if the chief and all workers have some. Else `kind='GPU'` raises ValueError.
+        GPUs are the default if the chief and all workers have GPUs. If not, `kind='GPU'` raises ValueError.
         """
         p = body_params
         num_gpus = self._num_of_each('GPU')
@@ -113,7 +113,7 @@ class ParameterServers(experiment.Placement):
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
     def _num_of_each(self, kind):
-        """Return how many devices of a kind the chief and every worker have at least."""
+        """Return the smallest number of devices of a kind in one process (chief or worker)."""
         tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
         found = [(spec.job, spec.task) for spec in (
             tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]
@@ -170,7 +170,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
     """Train to the last step, or until a signal asks to stop. Return the exit code.
 
     Raises:
-        LostWorkerError: a server was lost, or all workers were.
+        LostWorkerError: a server was lost, or all workers were lost.
     """
     try:
         code = trainer.Trainer(params, evaluation_inputs, logdir, servers, started, dog).run_to_exit_code()
@@ -187,7 +187,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
 
 def _answer(values, results):
-    """Wait for calls, in a thread. Retain no call, so functions can be freed while the servers still run."""
+    """Wait for calls, in a thread. Keep no reference to a call, so that its function can be freed while servers run."""
     while True:
         value = values.get()
         try:

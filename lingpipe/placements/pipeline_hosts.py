@@ -58,7 +58,7 @@ def _placed(params, num_devices, on_cpu, kind):
 def connect_hosts(config: cluster_config.ClusterConfig) -> None:
     """Make the devices of all workers available to this program, the chief. Stages then use only these devices.
 
-    Workers are clients of each other. They are also clients of the chief, to fetch the input::
+    Workers connect to each other. They connect to the chief too, and fetch the input from it::
 
         chief     builds the step, reads the input, writes checkpoints and curves
           │
@@ -135,7 +135,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
         lingpipe.connect(trusted_network=True)           # srun -n3 python train.py
         pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=4)
 
-    SIGTERM, also to a worker, ends the chief's script by `SystemExit`, so that the workers end too. If a worker is
+    SIGTERM to any process ends the chief's script by `SystemExit`, and then the workers end too. If a worker is
     lost, the step fails with an error that names it. In both cases, and if a worker hangs, the exit code is 75. A
     script with `keras.callbacks.BackupAndRestore` resumes when it is started again.
 
@@ -145,7 +145,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
             whoever reaches it can run any code there. So if False, the server starts only where there is no network.
         task: name of this process, such as 'worker:1'; None: the name in the cluster spec.
         devices_per_worker: into how many devices a worker without GPUs splits its CPU.
-        worker_timeout_seconds: how long a worker may give no answer before this process ends; 0: no limit.
+        worker_timeout_seconds: how long a worker may be silent before this process ends; 0: no limit.
 
     Returns:
         List of the names of the workers' devices.
@@ -198,7 +198,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """Tell workers to end when this script ends. Their code is 0, 1 after an error, or 75 for a restart."""
+    """Tell workers to end when this script ends. Exit codes: 0; 1 after an error; 75 to be started again."""
     codes = [0]
     excepthook = sys.excepthook
 

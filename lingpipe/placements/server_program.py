@@ -1,4 +1,4 @@
-"""Training steps with weights on parameter servers, in general and with asynchronous updates."""
+"""Training steps with weights on parameter servers: the base class, and asynchronous updates."""
 
 import time
 from typing import Any
@@ -38,7 +38,7 @@ class ServerProgram(train_program.TrainProgram):
         self._calls = servers.calls(self._traced(batch_spec))
 
     def _traced(self, batch_spec):
-        """Return the concrete function that workers run on a batch or on a share."""
+        """Return the concrete function that workers run on a batch, or on a share of it."""
         raise NotImplementedError
 
     @property
@@ -68,7 +68,7 @@ class ServerProgram(train_program.TrainProgram):
         raise NotImplementedError
 
     def _apply(self, gradients, step):
-        """Build the optimizer's arithmetic on each server. No concurrent addition to a weight is lost there."""
+        """Apply gradients on the servers. There, no addition to a weight is lost if several workers add at once."""
         device_placement.of(self.optimizer).apply_values(
             gradients, self._trainable, self._learning_rate(step), step)
 
@@ -104,17 +104,16 @@ class AsynchronousProgram(ServerProgram):
         worker 0   read version 5 ─> gradients ──────────> 2 updates since: staleness 2 ─> apply, count: version 8
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
-    The staleness of a gradient is the number of updates that other workers applied between the reading of the weights
-    and the update with this gradient. The method is described by Dean et al. 2012, "Large scale distributed deep
-    networks", section 4.1.
+    The staleness of a gradient is the number of updates that other workers made after its weights were read, and before
+    it is applied. The method is described by Dean et al. 2012, "Large scale distributed deep networks", section 4.1.
 
-    No addition to weights is lost. Slots that the optimizer recomputes (momentum), moving statistics of batch norm and
-    moving averages of weights have the value of the last writer. So one of two simultaneous writes is lost.
+    No addition to weights is lost. Moving statistics of batch norm, moving averages of weights, and slots such as
+    momentum are overwritten. So one of two simultaneous writes to them is lost.
 
     If a worker is lost in the middle of a step, another worker repeats the step with the same batch. So each batch is
     used at least once. Updates that the lost worker had already applied stay, so a batch may be applied twice. A
-    checkpoint counts such a batch as one step. Batches are sent in the order that one machine would use. Between two
-    checkpoints it is not known which batches are done, so a run resumes at the batch with the checkpoint's step number.
+    checkpoint counts such a batch as one step. Batches are sent in the order that one machine would use. Only at a
+    checkpoint is it known which batches are done. So a run resumes at the batch with the checkpoint's step number.
     """
 
     def state_restored(self) -> None:

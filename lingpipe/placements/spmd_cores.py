@@ -1,4 +1,4 @@
-"""Replicas of K TPU cores each, on which all cores run the same program."""
+"""Replicas of K TPU cores each. All cores run the same program."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         replica 1    core 0    core 1    core 2         the replicas, slice by slice
 
     Attributes:
-        grid: for each replica the list of the names of its K cores.
-        devices: list with the host's name K times: a task is built, checkpointed and evaluated there.
+        grid: names of the cores, `[replicas][K]`.
+        devices: the host's name, K times, because a task is built, checkpointed and evaluated on the host.
     """
 
     _is_spmd = True
@@ -53,13 +53,13 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Join all cores' variables in a handle for `read` and `assign`. Call it outside programs.
+        """Join the slices of a variable on all cores into a handle for `read` and `assign`. Call it outside programs.
 
         The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
 
         Args:
-            slices: for each replica the list of K `tf.Variable`.
-            dimension: dimension along which the variables are slices; None: each variable is the whole.
+            slices: one `tf.Variable` per core, `[replicas][K]`.
+            dimension: dimension that is cut into slices; None: each core has the whole.
         """
         with tf.device(None):
             handles = [self._join_cores(row, dimension) for row in slices]
@@ -109,7 +109,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         self._step_of_host = 0
 
     def _make_optimizer(self):
-        """Return the optimizer, with slots and step count on the host. `SpmdStep` has its arithmetic."""
+        """Make the optimizer, with slots and step count on the host. `SpmdStep` computes its updates on the cores."""
         body = self._task.body
         with tf.device(_HOST):
             optimizer = training_optimizer.make_optimizer(self._params)

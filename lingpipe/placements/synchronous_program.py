@@ -58,7 +58,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *tf.nest.flatten(share_spec))
 
     def _share(self, share, *arguments):
-        """Build the work on a share. Return a vector of the share's number, loss and metric sums."""
+        """Build the work on one share of a batch. Return a vector: number of the share, loss, metric sums."""
         rows = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         out, _ = self._value_and_grad(rows, self.global_step.read_value())
         reached = [
@@ -81,13 +81,13 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.raw_ops.ResourceScatterUpdate(resource=slots.handle, indices=share, updates=tf.cast(value, slots.dtype))
 
     def _shares_of(self, variable):
-        """Return all shares' values for a variable, `[shares, ...]`, on the variable's server."""
+        """Read what all shares computed for a variable (gradients or new values), `[shares, ...]`, on its server."""
         slots = self._slots[id(variable)]
         with tf.device(slots.device):
             return slots.read_value()
 
     def _apply_shares(self, rows):
-        """Build the update from all shares. `rows` is `[shares, 1 + sums]`, the loss first."""
+        """Build the update from all shares. `rows`, `[shares, 1 + sums]`, has the losses in column 0."""
         of_shares = self._sums_in(rows[:, 1:])
         sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
         weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
@@ -107,15 +107,15 @@ class SynchronousProgram(server_program.ServerProgram):
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return each trained variable's gradient or None, and half the squared norm of each gradient."""
+        """Average gradients over the shares. Return one or None per trained variable, and half of each squared norm."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs (variable, value after the whole batch). Shares have equally many rows, and count equally."""
-        weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)
+        """Combine new values that the shares computed. Return pairs (variable, value after the whole batch)."""
+        weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)  # equally many rows per share
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(
             self._updated, self._means(self._updated, (list(shares.values()),), (weights,)))}
@@ -128,7 +128,7 @@ class SynchronousProgram(server_program.ServerProgram):
 
 
 def _slots_beside(variable, count):
-    """Return a buffer `[count, ...]` on a variable's server, for a gradient or new value per share."""
+    """Create a buffer `[count, ...]` on a variable's server, for what each share computes for the variable."""
     with variable_placement.creating_on(variable_placement.device_of(variable)):
         return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 

@@ -63,10 +63,10 @@ class TpuReplicas(experiment.Placement, collectives.Group):
         self.count = self.strategy.num_replicas_in_sync
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Build a program that every replica runs, and return what the first replica returns.
+        """Build a program that every replica runs. Return the result of the first replica.
 
         Args:
-            arguments: tuple of nests of tensors, or of values that differ from replica to replica.
+            arguments: tuple of nests of tensors, or of distributed values (one per replica).
         """
         with tf.device(None):
             results = self.strategy.run(function, args=arguments, options=_STATIC_SHAPES)
@@ -143,7 +143,7 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         return numbers
 
     def _numbers(self):
-        """Return the host's numbers for `_step_of_replica`. Here this is only the step."""
+        """Return numbers that the host passes to `_step_of_replica`: here only the step number."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):

@@ -139,13 +139,13 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Return params. In training, choose a route instead of 'auto', and print the choice and the reason.
+    """Return params. In training, choose a route for tpu_route='auto', and print the route and the reason.
 
-    The first choice is 'spmd', if it can train the model. It needs K >= 2, a number of identical layers that is a
-    multiple of the number of stages, a batch size that is a multiple of M times the number of replicas, and at most
-    half of a core's work outside the stages. It sets `partition_by` to the end indices of the stages. The next choice
-    is 'logical_cores', if every core has a replica, or replicas that fill the system share statistics. The last choice
-    is 'stage_programs'.
+    The first choice is 'spmd', if it can train the model. It needs K >= 2, and identical layers that divide evenly
+    among the stages. The batch size must be a multiple of M times the number of replicas. At most half of a core's work
+    may be outside the stages. 'spmd' sets `partition_by` to the end indices of the stages. The next choice is
+    'logical_cores', if every core has a replica, or if the replicas fill the system and share statistics. The last is
+    'stage_programs'.
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
@@ -203,7 +203,7 @@ def _room(params, mesh):
 
 
 def _with_all_replicas(params, mesh):
-    """Return params with num_replicas=1. A program is built for one replica, and as many as fit run it."""
+    """Return params with num_replicas=1, because one program is built, and all replicas that fit run it."""
     p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(
@@ -225,7 +225,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, is_choosing=False):
-    """Return the SPMD pipeline, without weights. Raise ValueError if it cannot run or, for 'auto', is inefficient."""
+    """Return the SPMD pipeline without weights. Raise ValueError if it cannot run, or is inefficient (for 'auto')."""
     spmd_cores.validate(params.task.body)
     specs, pipe = experiment.input_spec(params), _built(params)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)
@@ -261,7 +261,7 @@ def _check_groups(params, num_replicas, route, mode='train'):
 
 
 def _refuse_repeated_work(pipe, pipeline):
-    """Raise ValueError if too much work is outside the stages. All cores repeat it, unless weights are sharded."""
+    """Raise ValueError if most work is outside the stages. All cores repeat this work (except on sharded weights)."""
     if pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
 

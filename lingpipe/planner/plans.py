@@ -30,7 +30,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
                num_slots: float) -> layer_profile.StageCostModel:
     """Return the `StageCostModel` of layers, in seconds. Times and sizes are for one micro-batch.
 
-    `accelerator` is an `Accelerator` or an `Achieved`: its bandwidths determine transfers and updates.
+    `accelerator` is an `Accelerator` or an `Achieved`, whose bandwidths give the times of transfers and updates.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
     return layer_profile.StageCostModel(
@@ -91,7 +91,7 @@ class Setting:
     num_replicas: int = 1  # pipelines side by side; all other fields describe one of them, with its share of a batch
 
     def times(self, micro_batch_size: int) -> list:
-        """Return each layer's `LayerTime` for a micro-batch size: a measured time, or else a lower bound."""
+        """Return each layer's `LayerTime` for a micro-batch size. If none was measured, return lower bounds."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
 
@@ -119,7 +119,7 @@ class Plan:
         return self.bytes_of('total')
 
     def bytes_of(self, kind: str) -> list[int]:
-        """Return each device's bytes of a kind: one of `KINDS`, or 'total'."""
+        """Return each device's bytes for one kind of tensor. `kind` is one of `KINDS`, or 'total'."""
         sums = [0] * self.schedule.num_devices
         for stage, part in enumerate(self.partitions):
             sums[self.schedule.device_of(stage)] += getattr(part, kind)
@@ -133,12 +133,12 @@ class Plan:
 
     @property
     def step_time(self) -> float:
-        """Seconds of a training step: from measured times of layers, else a lower bound."""
+        """Seconds of a training step, from measured times of layers. Without measurements it is a lower bound."""
         return self.timeline.seconds + self.summing_time
 
     @functools.cached_property
     def about_time(self) -> float | None:
-        """Estimated seconds of a step, at speeds that the accelerator reached. None if no speeds are known."""
+        """Estimated seconds of a step, from speeds measured on the accelerator. None if no speeds are known."""
         accelerator, achieved = self.setting.accelerator, self.setting.accelerator.achieved
         if achieved is None:
             return None
@@ -152,8 +152,8 @@ class Plan:
     def summing_time(self) -> float:
         """Lower bound on the seconds to sum the replicas' gradients and send the new weights.
 
-        With R replicas, summing moves (R - 1) / R of a device's bytes, and so does sending (Thakur et al. 2005, section
-        4.4: the lower bound of a reduction).
+        With R replicas, summing moves (R - 1) / R of a device's gradient bytes, and so does sending (Thakur et al.
+        2005, section 4.4: the lower bound of a reduction).
         """
         return self._summing_time(self.setting.accelerator.link_bandwidth)
 

@@ -1,4 +1,4 @@
-"""Convert params to the `Setting` of their plans, and a plan to params without 'auto'."""
+"""Conversion of params with 'auto' to the `Setting` for plans, and of the chosen plan to params without 'auto'."""
 
 import copy
 import dataclasses
@@ -46,9 +46,9 @@ class LayerStack:
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return the list of `LayerMemory` for a micro-batch size. The loss is assumed as large as the last outputs.
+        """Return each layer's `LayerMemory` for a micro-batch size. The loss is assumed as large as the last outputs.
 
-        Layers are traced only for the smallest and the largest size. Sizes between them are interpolated linearly.
+        Layers are traced only for the smallest and the largest size. Memory in between is interpolated linearly.
         """
         if micro_batch_size not in self._memories:
             self._memories[micro_batch_size] = self._find_memories(micro_batch_size)
@@ -60,7 +60,7 @@ class LayerStack:
         An operation takes as long as its arithmetic or as moving its data, whichever is longer (roofline model,
         Williams et al., CACM 52(4), 2009). Here a layer is one operation, which reads its variables and inputs, and
         writes its internal tensors and outputs. A backward pass takes as long as two forward passes, a recomputation as
-        long as one. A layer has neither pass if no weight of this layer or of an earlier layer is trained.
+        long as one. Both take no time in a layer whose outputs depend on no trained weight.
         """
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
@@ -73,14 +73,14 @@ class LayerStack:
 
     def achieved_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator,
                        achieved: accelerators.Achieved) -> list:
-        """Return each layer's `LayerTime` for a micro-batch size, at speeds that the accelerator reached."""
+        """Return each layer's `LayerTime` for a micro-batch size, from speeds measured on the accelerator."""
         if micro_batch_size not in self._kernels:
             self._kernels[micro_batch_size] = self.source.kernels(self.micro_batch_specs(micro_batch_size))
         return [accelerators.layer_time(kernels, accelerator, achieved)
                 for kernels in self._kernels[micro_batch_size]]
 
     def micro_batch_specs(self, micro_batch_size: int) -> Any:
-        """Return a micro-batch's nest of input specs."""
+        """Return the specs of the input of a micro-batch, a nest of `tf.TensorSpec`."""
         return micro_batches.specs_of(self._input_specs, micro_batch_size)
 
     def _find_memories(self, micro_batch_size):
@@ -121,7 +121,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
         accelerator: kind of every device; None: a processor core.
-        memory_limit: bytes of a device; None: the limit of `p`, else the accelerator's memory, if any.
+        memory_limit: bytes of a device; None: `p.memory_limit`, else the accelerator's memory, else no limit.
         profile_device: device to measure layers on, if `p.partition_by` is 'time' or 'auto'. None: measure nothing.
         num_devices: number of devices that num_replicas='auto' may use.
         source: `LayerSource` of the layers; None: the layers that `p` describes.
@@ -151,7 +151,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Return the `Setting` of one of several replicas. `setting` is for one replica with the whole batch."""
+    """Return the `Setting` of a replica with a share of a batch. `setting` is for one replica with the whole batch."""
     share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
     return dataclasses.replace(
         setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,

@@ -60,7 +60,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
     """Return the numbers of replicas to choose among. 'auto' tries the divisors of `num_devices`; None counts as 1.
 
     Raises:
-        ValueError: there are fewer devices than replicas, with num_partitions='auto'.
+        ValueError: `num_partitions` is 'auto', and there are fewer devices than replicas.
     """
     if p.num_replicas == AUTO:
         return _divisors(num_devices or 1)
@@ -71,7 +71,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
 
 
 def an_order(p: hyperparams.Params) -> dict[str, Any]:
-    """Return valid values for an 'auto' `schedule` or `num_virtual_stages`, for checks of other fields."""
+    """Return valid values of `schedule` and `num_virtual_stages` to replace 'auto' while other fields are checked."""
     if p.num_virtual_stages == AUTO:
         number = schedules.NUM_VIRTUAL_STAGES.get(str(p.schedule), 1)
         return {'schedule': 'gpipe', 'num_virtual_stages': number or 2}
@@ -93,7 +93,7 @@ def best(candidates: list[plans.Plan]) -> plans.Plan:
 
 
 def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
-    """Return the fastest plan for the fewest devices on which the model fits. None if `most_partitions` is too few."""
+    """Return the fastest plan for the fewest devices on which the model fits; None if `most_partitions` is too few."""
     p = p.Copy().Set(num_partitions=AUTO)
     for num_partitions in _numbers_of_partitions(p, len(setting.stack), most_partitions):
         found = _ranked(_combinations(setting, p, [num_partitions]), p)
@@ -133,7 +133,7 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
 
 
 def _ranked(combinations, p):
-    """Make plans in the order of their bounds, until no later plan can be among the best."""
+    """Make plans, lowest bound on the step time first, until no later plan can be among the best."""
     found: list[plans.Plan] = []
     for each in sorted(combinations, key=lambda each: each.bound):
         times = sorted(plan.step_time for plan in found if plan.fits)[:NUM_SHOWN]
@@ -170,7 +170,7 @@ def _combinations(setting, p, numbers_of_partitions):
 
 
 def _plan(combination, p):
-    """Return a combination's `Plan`, or None if 'auto' combined settings that do not go together."""
+    """Make the plan of a combination. Return None if 'auto' combined settings that exclude each other."""
     _, setting, order, sizes, recompute = combination
     try:
         schedule = schedules.make_schedule(order, *sizes)

@@ -1,4 +1,4 @@
-"""The calls of stages in a pipeline's step, traced without allocating or running anything."""
+"""Tracing of a training step, to find its calls of stage functions. Nothing is allocated, and no step runs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ _PLACE_OF_SUMS = {'backward': 2, 'backward_segment': 3, 'backward_weights': 1}
 
 
 class Call(NamedTuple):
-    """One call of a function of a stage."""
+    """A call of a stage's function in the graph of a step."""
 
     action: Action
     name: str  # method of `StageProgram` that built it, such as 'recompute'
@@ -70,13 +70,13 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
 
 
 def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
-    """Return, for each stage, its `Variables` as `tf.TensorSpec`."""
+    """Return a `Variables` of `tf.TensorSpec` for each stage."""
     return [
         stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Return a step's calls for specs `[batch, ...]` of inputs and targets. See `step_function` for `loss`."""
+    """Trace a step for specs `[batch, ...]` of inputs and targets. Return its calls. For `loss` see `step_function`."""
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)
 

@@ -42,8 +42,8 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
     Args:
         schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
             `files.py`).
-        num_virtual_stages: V, the number of stages on each device. Leave it at 1 for a file or list, which itself says
-            which stages each device has.
+        num_virtual_stages: V, the number of stages on each device. Leave it at 1 for a file or list, because that
+            already assigns stages to devices.
 
     Raises:
         ValueError: these values do not fit together; the message names the nearest values that do.
@@ -92,7 +92,7 @@ def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
 
 
 def _fitting(schedule: 'Schedule', num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Any:
-    """Return a user's own schedule after checking that it is for these sizes."""
+    """Return a user's own schedule. Raise ValueError if it is for other sizes."""
     for found, wanted, what, remedy in [
             (schedule.num_devices, num_devices, 'devices, one per row', 'Use {} devices'),
             (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}')]:

@@ -7,11 +7,11 @@ Three micro-batches over two devices::
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2
 
-A B computes the gradients of inputs and weights, or only of inputs if there is a W of the same stage and micro-batch.
-One schedule may have both kinds of B. 'I' is a B too.
+A B computes the gradients of inputs and weights. If there is a W of the same stage and micro-batch, its B computes only
+the gradients of inputs. One schedule may have both kinds of B. 'I' is a B too.
 
 Files of torch.distributed.pipelining, with or without communication, are read too. Sends, receives and shards are
-ignored, because each tensor is sent, as soon as it exists, to the device that needs it::
+ignored, because here each tensor is sent as soon as it exists::
 
     F1  0F1                              forward pass of micro-batch 1, through the row's stage; 0F1: through stage 0
     B1, I1                               its backward pass; only the gradients of inputs, if there is also a W1

@@ -21,8 +21,8 @@ _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
     """Return a decorator that lets users choose a schedule by name.
 
-    Every module here is imported, so a new schedule is one new file. The decorated function takes `(num_devices,
-    num_micro_batches)`. A function whose order depends on times also takes `costs`: each stage's `StageCosts`, or None.
+    All modules of this package are imported, so a new schedule needs only a new file. The decorated function takes
+    `(num_devices, num_micro_batches)` and, if its order depends on times, `costs`: a `StageCosts` per stage, or None.
 
     Args:
         num_virtual_stages: V, the number of stages on each device; None: any number, which the function takes as its
@@ -37,7 +37,7 @@ def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """For each device the ordered list of its actions."""
+    """The ordered actions of each device."""
 
     name: str  # such as 'gpipe', or the path that it was read from
     num_stages: int  # on all devices together
@@ -51,7 +51,7 @@ class Schedule:
 
     @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the largest number of stages on a device. Only a user's own order has unequal numbers."""
+        """V, the largest number of stages on a device. Devices differ only in a user's own schedule."""
         return max(collections.Counter(self.stage_devices).values())
 
     @property
@@ -73,7 +73,7 @@ class Schedule:
         return self._devices[stage]
 
     def execution_order(self) -> list[Action]:
-        """Return all actions in one order that keeps each device's order and all dependencies.
+        """Return all actions in one list. It respects the order of each device and all dependencies.
 
         Raises:
             ValueError: the devices would wait for each other forever.
@@ -119,7 +119,7 @@ class Schedule:
         return frozenset(action for action in self._actions() if action.kind == BACKWARD)
 
     def backwards_after_own_forward(self) -> frozenset[Action]:
-        """Return the Bs that run right after their own F on the device.
+        """Return the Bs that run right after the F of the same stage and micro-batch.
 
         They need no recomputation, because the activations still exist (torchgpipe calls this 'except_last').
         """
@@ -132,14 +132,14 @@ class Schedule:
     def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple[float, ...]:
         """Return the peak memory of each device, from the order of its actions.
 
-        Activations are kept from F to the end of B. What a split B leaves for its W is kept to the end of the W.
-        All stages are taken as equally large.
+        Activations are kept from F to the end of B. Tensors that a split B leaves for its W are kept to the end of
+        the W. All stages are assumed to be equally large.
 
         Args:
             activations: size of one micro-batch's activations in all stages of a device (M_B in Zero Bubble, arXiv
                 2401.10241, section 2.3). Each of the V stages has 1 / V of this size. If devices have unequal numbers
                 of stages, V is their mean.
-            weight_gradient_inputs: size of what a micro-batch's Bs leave for its Ws on a device (M_W in Zero Bubble).
+            weight_gradient_inputs: size of the tensors that Bs of a micro-batch leave for its Ws on a device (M_W).
         """
         stages_a_device = self.num_stages / self.num_devices
         if not self.backwards():
@@ -153,9 +153,9 @@ class Schedule:
                      for actions in self.device_actions)
 
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:
-        """Return the schedule of a smaller batch, without the actions of missing micro-batches.
+        """Return the schedule for a smaller batch: only actions of the first `num_micro_batches` micro-batches.
 
-        The shorter order also finishes, and needs no more memory, because no micro-batch depends on another.
+        Micro-batches do not depend on each other. So the shorter schedule finishes too, without more memory.
 
         Raises:
             ValueError: this schedule has fewer micro-batches, or `num_micro_batches` is less than 1.

@@ -10,7 +10,7 @@ from lingpipe.schedules.timeline import BACKWARD, FORWARD, RECOMPUTE, WEIGHT, Ac
 
 @dataclasses.dataclass(frozen=True)
 class StageCosts:
-    """Times of a stage for a micro-batch, all in one unit, such as milliseconds. `update` is for a step."""
+    """Times that a stage takes for a micro-batch, in any one unit such as milliseconds. `update` is per step."""
 
     forward: float = 1.0
     backward: float = 1.0  # of the gradients of inputs
@@ -34,8 +34,8 @@ class StageCosts:
 def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None) -> StepTimes:
     """Simulate a step. Each action starts as soon as its device is free and its data have arrived.
 
-    Recomputation is a separate action before its B. As in `executor.Execution`, it waits for its turn on the device,
-    but not for gradients. So it fills time in which the device would wait::
+    Recomputation (R) is a separate action before the B of the same micro-batch. As in `executor.Execution`, it does not
+    wait for gradients. So it fills time in which the device would wait for them::
 
         device 0  F0F1......B1--R0B0--      B1 follows its own F1, whose activations still exist
         device 1  ..F0F1B1--R0B0--....
@@ -45,10 +45,10 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
     Args:
         costs: one `StageCosts` for all stages, or a list with one per stage; None: an F, a W or a split B takes
-            `num_devices / num_stages`, and any other B twice as long.
+            `num_devices / num_stages`, and a B that is not split takes twice as long.
 
     Raises:
-        ValueError: there are costs for another number of stages, or the schedule never ends.
+        ValueError: the number of costs differs from the number of stages, or the schedule never ends.
     """
     stage_costs = _costs_of_stages(schedule, costs)
     durations = {action: _duration(action.kind, stage_costs[action.stage], schedule.is_split(action))
@@ -65,10 +65,10 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
 
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
-    """Start each action as soon as its device is free and its data have arrived.
+    """Simulate all actions. Each one starts as soon as its device is free and its data have arrived.
 
     A B or W that takes no time has no call, so the device does not wait for its data. An example is the B of the first
-    stage if the backward pass is split. The `Span`s are in the order of their starts; the first starts at 0.
+    stage if the backward pass is split. The `Span`s are sorted by start, and the first starts at 0.
 
     Args:
         durations: time of each action; a missing action takes no time; recomputations are actions of kind `RECOMPUTE`.
@@ -116,13 +116,13 @@ def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:
 
 def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
-    """Simulate a step of all replicas from measured durations, as `run` does.
+    """Simulate a step of all replicas from measured durations, by the rules of `run`.
 
     Replicas wait for each other only before the updates, which begin at the same time on all devices.
 
     Args:
-        durations: for each replica the seconds of actions, see `run`.
-        update: seconds from the end of the last action to the beginning of the updates, and seconds of an update.
+        durations: for each replica, the seconds of each action; see `run`.
+        update: pair of seconds: the time from the last action to the updates, and the time of each update.
     """
     spans = [span._replace(device=replica * schedule.num_devices + span.device)
              for replica, seconds in enumerate(durations) for span in run(schedule, seconds)]

@@ -1,4 +1,4 @@
-"""Times of a schedule's actions, simulated or measured, also as a drawing."""
+"""Times of a schedule's actions, simulated or measured, and a drawing of these times."""
 
 import dataclasses
 from collections.abc import Collection
@@ -26,7 +26,7 @@ class Action(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One action's time on its device."""
+    """Start and end of one action on its device."""
 
     device: int  # devices of several replicas are numbered one replica after the other
     action: Action
@@ -65,12 +65,12 @@ class StepTimes:
 
     @property
     def input_seconds(self) -> float:
-        """Seconds of the wait for the batch; 0 if that was not measured."""
+        """Seconds that the devices waited for the batch; 0 if not measured."""
         return self.input_wait[1] - self.input_wait[0] if self.input_wait else 0.0
 
     @property
     def asked(self) -> float:
-        """When the batch was requested; the start of the step if that was not measured."""
+        """Time at which the batch was requested; the start of the first action if this was not measured."""
         return self.input_wait[0] if self.input_wait else self.start
 
     @property
@@ -102,25 +102,25 @@ class StepTimes:
         return found
 
     def busy(self, kinds: Collection[str]) -> float:
-        """Return the mean seconds that a device works on actions of some kinds."""
+        """Return the seconds that a device spends on actions of these `kinds`, as a mean over devices."""
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
         return total / self.num_devices
 
     @property
     def idle(self) -> float:
-        """Mean seconds that a device waits before the last action of all devices has ended."""
+        """Seconds that a device waits until all actions of the step have ended, as a mean over devices."""
         return max(self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE)), 0.0)
 
     @property
     def bubble_fraction(self) -> float:
-        """Mean waiting time of a device, divided by the time until all actions have ended."""
+        """`idle`, divided by the time from the start of the first action to the end of the last one."""
         return self.idle / (self.actions_end - self.start) if self.idle else 0.0
 
     def draw(self, num_columns: int | None = None) -> str:
         """Draw one row per device, with the name of each action where the action begins.
 
         '-' fills the row to the action's end, and '.' shows that the device is idle. 'U' is the update. Stages are
-        named if a device has several. A name without room is cut to the action's kind.
+        named if a device has several. Where a name does not fit, only the action's kind is drawn.
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, at most 160.

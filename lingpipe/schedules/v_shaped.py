@@ -39,7 +39,7 @@ _MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per d
 
 
 class _Shape(NamedTuple):
-    """The possible shapes of the block of one schedule."""
+    """The choices that a V-shaped schedule has: slots between devices, and memory limits."""
 
     # to choose among: tuples of the slots from one device to the next, for F down, F up, B down, B up
     legs: tuple[tuple[int, int, int, int], ...]
@@ -49,11 +49,11 @@ class _Shape(NamedTuple):
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep all devices busy, with the activations of K micro-batches, as in 1F1B (ZB-V).
+    """Keep all devices busy. The memory is as in 1F1B: activations of K micro-batches (ZB-V).
 
     Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and there are 2 K micro-batches or more,
-    devices wait only until the first F reaches the last device. This takes (K - 1) / 2 times as long as the Fs of both
-    stages. Two devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
+    devices wait only until the first F reaches the last device. This takes as long as K - 1 forward passes through
+    one stage. Two devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
 
         device 0  0F0-0F1-....3F0-3B0-0F2-3W0-3F1-3B1-0B0-3W1-0F3-0W0-3F2-3B2-0B1-3W2-3F3-3B3-0B2-0W1-0B3-3W3-0W2-0W3-
         device 1  ....1F0-2F0-1F1-2F1-2B0-1B0-2W0-1F2-1W0-2F2-2B1-1B1-2W1-1F3-1W1-2F3-2B2-1B2-2B3-1B3-2W2-1W2-2W3-1W3-
@@ -64,10 +64,10 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 
 @named('v_half', num_virtual_stages=2)
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep about half as many activations as 1F1B, and wait less (V-Half).
+    """Keep about half as many activations as 1F1B, and wait less than 1F1B (V-Half).
 
-    Every device keeps the activations of (K + 2) // 2 micro-batches from F to B. At most two more micro-batches keep
-    activations until their W (arXiv 2405.15362, section 3.2).
+    From F to B, every device keeps the activations of at most (K + 2) // 2 micro-batches. From F to W, it keeps the
+    activations of at most two micro-batches more (arXiv 2405.15362, section 3.2).
     """
     most = 2 * ((num_devices + 2) // 2)
     shape = _Shape(((1, 2, 1, 2), (1, 2, 2, 1)), most, (most, most + 2, most + 4))
@@ -83,7 +83,7 @@ def _v_shaped(name: str, num_devices: int, num_micro_batches: int, shape: Any, c
 
 
 class _Badness(NamedTuple):
-    """The key by which blocks are compared: the smallest is best."""
+    """Key for comparing the building blocks of a schedule. The smallest key is best."""
 
     exceeds: float
     seconds: float
@@ -95,7 +95,7 @@ _NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Any:
-    """Return the block with the least `_Badness`, and its limit `most_kept`."""
+    """Return the building block and the limit `most_kept` that together have the least `_Badness`."""
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
         filling = _Filling(*block, num_micro_batches, costs)
@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield blocks that do not collide if repeated every six slots. Each leg has the slots of all devices."""
+    """Yield building blocks, with a slot for each leg and device. Repeated every six slots, they do not collide."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -130,11 +130,11 @@ def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
 
 
 class _Filling:
-    """Runs the Fs and Bs of a block. Ws run where a device would wait or has reached `most_kept`.
+    """Simulated run of the Fs and Bs of a building block. Ws fill the time in which a device would wait.
 
     Args:
-        starts: for each leg of the block, the slots of all devices.
-        most_kept: largest number of Fs that a device may have run without their Ws.
+        starts: for each leg of the block (F down, F up, B down, B up), the slot of each device.
+        most_kept: largest number of Fs that a device may have run without their Ws. Then a W runs before the next F.
     """
 
     def __init__(self, starts: Sequence[Sequence[int]], most_kept: int, num_micro_batches: int,
@@ -179,7 +179,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run an F or B, after Ws that fit or make room. Return False if data or room is missing."""
+        """Run an F or B, but first Ws that fill a wait or free memory. Return False if data or memory is missing."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False

@@ -34,16 +34,16 @@ class SpmdPipeline:
     """The forward pass and loss of a stack of layers. Use it only inside a function that XLA compiles.
 
     Args:
-        run: (start, end) of the equal layers, from `stage_map.longest_run`. The last n of these layers form the stages,
-            where n is the largest possible multiple of K V. The others run before.
+        run: (start, end) of the equal layers, from `stage_map.longest_run`. All stages get the same number of these
+            layers. Layers that are left over run before the stages.
         num_cores, num_micro_batches, num_rounds: K, M and V.
-        is_partitioned: whether the program is for K cores; otherwise it is for one device.
+        is_partitioned: True: the program is for K cores. False: it is for one device.
 
     Attributes:
-        variables: `SpmdValues` of Keras variables: for each tensor `[K, V, ...]`, K lists of V variables.
+        variables: `SpmdValues` of Keras variables. K lists of V variables stand for a tensor `[K, V, ...]`.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: the V K stages' end indices; layers before `staged` belong to the first stage, layers after to the last.
+        ends: end index of each stage. Here the first stage includes all layers before `staged`, the last all after it.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -78,7 +78,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return K lists of V matching variables, for each variable of a stage. List k belongs to core k."""
+        """Match the variables of all stages. For each variable of a stage, return K lists of V, one list per core."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
@@ -86,12 +86,12 @@ class SpmdPipeline:
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
-        """Shard a value or gradient of a variable outside the stages along its `outer_dimension`, if any."""
+        """Shard the value or gradient of a variable outside the stages. Leave it whole if `outer_dimension` is None."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
     def outer_dimension(self, shape: Any) -> int | None:
-        """Return the longest dimension that K divides, to shard. None for small sizes, or if K is 1 or divides none."""
+        """Return the longest dimension that K divides, to shard; None if there is none, K is 1, or `shape` is small."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_cores == 0 else 0 for size in shape]
         if self.num_cores == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
@@ -179,7 +179,7 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(entering, leaving)
 
     def _seeds_of_items(self, seeds):
-        """Return the seeds of each core for all micro-batches, round by round: `[K, V M, ...]`."""
+        """Return each core's seeds `[K, V M, ...]`: for all M micro-batches in round 0, then in round 1, and so on."""
         parts = [_of_generators(seeds, each) for each in self._stages]
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
@@ -189,7 +189,7 @@ class SpmdPipeline:
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
 
     def _begin(self, index, arrived, entering, queue):
-        """Return the input of each core, and the queue. Core 0 takes new micro-batches, then the head of its queue."""
+        """Return the cores' inputs and the new queues. Core 0 takes new micro-batches, and later those in its queue."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
@@ -205,7 +205,7 @@ class SpmdPipeline:
         return self._map.replicate(self._map.replicate(rows)[index])  # else ticks would reshard the gradient of rows
 
     def _leaving(self, register):
-        """Return the last core's output on every core, as a sum. The other cores contribute zeros."""
+        """Copy the last core's output to every core, by a sum to which the other cores contribute zeros."""
         is_last = tf.reshape(tf.range(self.num_cores) == self.num_cores - 1, [-1] + [1] * (register.shape.rank - 1))
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
@@ -251,7 +251,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
 
 @tf.custom_gradient
 def _of_round(weights, round_):
-    """Return the entry for one round in a tensor `[V, ...]`."""
+    """Return the weights of one round, from a tensor `[V, ...]` of all rounds."""
     def gradient(upstream):  # by tf.where, because a TPU would compute a scatter one element after the other
         is_chosen = tf.reshape(tf.range(weights.shape[0]) == round_, [-1] + [1] * upstream.shape.rank)
         return tf.where(is_chosen, upstream, tf.zeros([], upstream.dtype)), None

@@ -25,7 +25,7 @@ class SpmdState(NamedTuple):
     step: tf.Tensor  # int64 scalar, the number of steps done
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdState':
-        """Apply one function to entries of stages, another to all other entries. `step` stays unchanged."""
+        """Apply `of_stages` to all entries of stages, and `of_outer` to all other entries. Keep `step` unchanged."""
         return SpmdState(
             self.values.map(of_stages, of_outer), [list(map(of_stages, slots)) for slots in self.stage_slots],
             [list(map(of_outer, slots)) for slots in self.outer_slots], self.averages.map(of_stages, of_outer),
@@ -57,7 +57,7 @@ class SpmdStep:
         self._optimizer = optimizer_parts.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Return the variables of a state, without `step`. A tensor `[K, V, ...]` is K lists of V variables.
+        """Return an `SpmdState` of variables, without `step`. K lists of V variables stand for a tensor `[K, V, ...]`.
 
         Args:
             average_of: function from a variable to the variable that holds its moving average; None: no averages.
@@ -83,8 +83,8 @@ class SpmdStep:
             x: nest of tensors `[batch, ...]`, the rows of a replica.
 
         Returns:
-            The new `SpmdState`, and a dictionary of float32 scalars. It has the means of the metrics over the rows of
-            all replicas, and 'gradient_norm'.
+            The new `SpmdState`, and {name: float32 scalar}. The names are 'gradient_norm' and the metrics, which are
+            means over the rows of all replicas.
         """
         state = state.map(self._pipeline.place_stages, self._pipeline.place_outer)
         sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
@@ -110,7 +110,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return the metric sums and the gradients of the mean loss, over all replicas."""
+        """Return, over all replicas: metric sums, and gradients of the mean loss for stages and for other layers."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -124,7 +124,7 @@ class SpmdStep:
         return sums, stages, outer
 
     def _regularized(self, values, stage_gradients, outer_gradients):
-        """Add the gradients of weight regularizers. Also return the sum of the penalties."""
+        """Add the gradients of weight regularizers. Return the new gradients, and the sum of the penalties."""
         place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.variables.stages]
         of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
@@ -169,7 +169,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Return the sum of the penalties of weights `[K, V, ...]`, and its gradient. Each weight has its own penalty."""
+    """Compute a penalty for each weight in `[K, V, ...]`. Return the sum of the penalties, and its gradient."""
     if regularizer is None:
         return _penalty(None, values)
 
@@ -182,6 +182,6 @@ def _stage_penalties(regularizer, values):
 
 
 def _slot_rows(slots, variables):
-    """Return each kind of slot as K lists of V variables, like `variables`."""
+    """Return, for each kind of slot such as momentum, K lists of V slots that match `variables`."""
     rows = [[slots(variable) for variable in row] for row in variables]
     return [[[slot[index] for slot in row] for row in rows] for index in range(len(rows[0][0]))]

@@ -19,7 +19,7 @@ class SlicedVariable:
         value [4, 3]      replica 0    core 0: [0:2]    core 1: [2:4]        dimension 0, two cores
                           replica 1    core 0: [0:2]    core 1: [2:4]
 
-    A `TPUReplicatedVariable` of a strategy would keep the whole tensor on every core.
+    TensorFlow's `TPUReplicatedVariable` would keep the whole tensor on every core.
 
     Args:
         dimension: dimension along which the cores have slices; None: each core has the whole tensor.
@@ -45,7 +45,7 @@ class SlicedVariable:
             self._assign_host(parts)
 
     def joined(self) -> Any:
-        """Return a handle of all slices as one tensor, for the next program."""
+        """Return a handle by which the next program can use all slices as one tensor."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
@@ -89,7 +89,7 @@ class SpmdVariables:
         cores      slices, the same on every replica:    read and assigned by steps
 
     Args:
-        outer_dimension: function from a shape to the dimension to shard, or to None, for variables outside the stages.
+        outer_dimension: function `(shape) -> dimension to shard, or None` for variables outside the stages.
     """
 
     def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:
@@ -114,7 +114,7 @@ class SpmdVariables:
         return [entry.joined() for entry in self.entries]
 
     def read(self, handles: list, step: tf.Tensor) -> SpmdState:
-        """Return the state as tensors inside a program. Call `joined` for `handles` before the program begins."""
+        """Return the state as tensors, inside a program. Call `joined` for `handles` before the program begins."""
         values = [self._cores.read(handle, entry.dtype) for handle, entry in zip(handles, self.entries)]
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 

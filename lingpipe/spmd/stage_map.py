@@ -14,7 +14,7 @@ from lingpipe.stages import graph_pieces, stage_layers
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
-    """Find the longest run of layers with equal params. Names may differ, but outputs have the shape of inputs.
+    """Find the longest run of layers that differ only in name, and whose outputs have the shapes of the inputs.
 
     Args:
         specs: nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then each layer's output.
@@ -88,8 +88,8 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                 run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
     """Make a function recompute everything for its gradient (arXiv 1604.06174). XLA must compile the result.
 
-    An optimization barrier hides from XLA that everything was computed before. `tf.recompute_grad` has no such barrier,
-    so XLA removes its recomputation.
+    An optimization barrier keeps XLA from reusing earlier results. `tf.recompute_grad` has no such barrier, so XLA
+    removes its recomputation.
 
     Args:
         run: function `(function, tensors)` that calls the function, such as a `StageMap`; None: it is called directly.
@@ -112,7 +112,7 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 
 
 def _backward(function, num_inputs):
-    """Return the backward pass: inputs of `function`, then gradients of float outputs -> gradients of float inputs."""
+    """Return the backward pass of `function`: `[*inputs, *gradients of float outputs] -> gradients of float inputs`."""
 
     def backward(tensors):
         tensors = xla.optimization_barrier(*tensors)
@@ -128,7 +128,7 @@ def _backward(function, num_inputs):
 
 
 class SpmdValues(NamedTuple):
-    """All variables that a pipeline's layers read, or a value for each."""
+    """All variables that the layers of a pipeline read, or their values."""
 
     stages: list  # tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round
     outer: list  # tensors, the other weights
@@ -136,7 +136,7 @@ class SpmdValues(NamedTuple):
     outer_state: list  # tensors, the other variables that are not trained, such as a moving average
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
-        """Apply one function to values of stages, another to all other values."""
+        """Apply `of_stages` to all values of stages, and `of_outer` to all others."""
         return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
                           list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
 
@@ -181,7 +181,7 @@ def _refuse_losses_and_changes(part, scope):
 
 
 def _refuse_unused(part, weights, outputs):
-    """Raise ValueError for unused weights. Here their gradient is 0, not None, so weight decay would change them."""
+    """Raise ValueError for unused weights, because their gradient is 0, not None: weight decay would change them."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:
@@ -193,7 +193,7 @@ def _refuse_unused(part, weights, outputs):
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raise ValueError for values that one program cannot have. `run` is the (start, end) of the equal layers."""
+    """Raise ValueError if one program for all cores cannot use these values. `run` is (start, end) of equal layers."""
     if run[1] - run[0] < num_cores * num_rounds:
         times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(

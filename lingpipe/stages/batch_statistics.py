@@ -14,8 +14,8 @@ from lingpipe.stages import stage_scope
 class BatchStatistics:
     """Combines the statistics of a stage's batch norms over micro-batches.
 
-    All means are in one row, so a few operations combine them. A norm that is called twice has two places, and its
-    moving averages take two steps, as in Keras::
+    All means are in one row, so a few operations combine them. A norm that is called twice has columns for both calls.
+    Its moving averages then take two steps, as in Keras::
 
         statistics  [[mean in call 0     | mean in call 1     | ...],
                      [variance in call 0 | variance in call 1 | ...],
@@ -36,14 +36,14 @@ class BatchStatistics:
         return keras.backend.result_type(*[norm.moving_mean.dtype for norm in self.norms], 'float32')
 
     def of_micro_batch(self, calls: list[stage_scope.NormCall]) -> tf.Tensor:
-        """Return the statistics `[3, channels]` of a micro-batch, from the calls of `norms`."""
+        """Return the statistics `[3, channels]` of a micro-batch. `calls` are the calls of `norms`, in that order."""
         if not calls:
             return tf.zeros(self.spec.shape, self._dtype)
         rows = zip(*[(call.mean, call.variance, call.count) for call in calls])
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        """Combine statistics `[3, channels]` of old and new rows (Chan, Golub, LeVeque 1979, section 2)."""
+        """Combine earlier statistics `[3, channels]` with new ones (Chan, Golub, LeVeque 1979, section 2)."""
         if not self.norms:
             return before
         count = before[2] + new[2]
@@ -85,7 +85,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self) -> list:
-        """Return lists of places in `norms`: of all first calls, then of all second calls, and so on."""
+        """Group the positions in `norms`: a list with all first calls, a list with all second calls, and so on."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1
@@ -97,8 +97,8 @@ class BatchStatistics:
 def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Combine the statistics `[3, channels]` of all replicas.
 
-    By the law of total variance, each replica adds its variance and the squared distance of its mean from the mean of
-    all rows. Replicas are weighted by their numbers of values. `total` sums a tensor over all replicas.
+    By the law of total variance, the new variance averages `variance + (mean - new mean)**2` over the replicas. All
+    averages weight a replica by its number of values. `total` sums a tensor over all replicas.
     """
     mean, variance, count = tf.unstack(statistics)
     whole = total(count)
@@ -108,7 +108,7 @@ def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tenso
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Return the batch norms in `layers`, except norms with `renorm`, whose averages must be updated at once."""
+    """Return the batch norms in `layers`. Skip norms with `renorm`: their averages change in every micro-batch."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)

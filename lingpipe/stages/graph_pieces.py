@@ -1,8 +1,7 @@
 """Pieces of one traced graph as separate functions.
 
-A stage is traced once, forward and backward together. Its forward function, its backward function with recomputation
-and its backward function from stored activations are pieces of that one graph. So they always agree, and cost only one
-trace.
+A stage is traced once, forward and backward together. Its functions are pieces of that one graph: forward, backward
+with recomputation, and backward from stored activations. So they always agree, and cost only one trace.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[t
 
 
 def _attributes_of(operation: tf.Operation) -> dict:
-    """Return the attributes of an operation that its copies have too."""
+    """Return the attributes for a copy of an operation: all except `_class` and `_output_shapes`."""
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
@@ -59,7 +58,7 @@ _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its o
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Let gradient tapes in this scope record even if outer tapes have stopped, as within `tf.recompute_grad`."""
+    """Let gradient tapes record in the `with` block, even where recording is stopped, as in `tf.recompute_grad`."""
     is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
     if is_stopped:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
@@ -73,9 +72,9 @@ def recording() -> Iterator[None]:
 class GraphPiece:
     """A part of a graph, as a separate function from `feeds` to `outputs`.
 
-    Unless `inline` is set, the function is not inlined: an unrolled pipeline of inlined functions takes more time and
-    memory to build. A stateless operation calls the function. Otherwise TensorFlow would run calls on different devices
-    one after another, because of their side effects.
+    A stateless operation calls the function, because TensorFlow would run stateful calls one after another, even on
+    different devices. TensorFlow does not inline the function, because a graph of inlined functions takes more time and
+    memory to build. With `inline`, each call copies the operations instead.
 
     Args:
         feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
@@ -83,8 +82,8 @@ class GraphPiece:
         jit_compile: whether XLA compiles the piece. A piece that takes or returns the tensor lists of a loop is never
             compiled, because XLA cannot pass such lists from one program to another.
         inline: whether a call copies the piece's operations into the caller's graph, on the caller's device.
-        repeats: whether the piece recomputes what another piece computed. An optimization barrier before the piece
-            keeps XLA from merging the two computations and so retaining the results.
+        repeats: whether the piece recomputes what another piece computed. A barrier before the piece then stops XLA
+            from merging the two computations. Merging would retain the results in memory.
         in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
             operations, and limits a virtual CPU to one core.
     """
@@ -131,7 +130,7 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Return arguments, with floats behind a barrier. Integers may be shapes, which XLA needs as constants."""
+        """Put floats behind a barrier if `_has_barrier`. Integers may be shapes, which XLA needs as constants."""
         places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
             return arguments
@@ -139,7 +138,7 @@ class GraphPiece:
         return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Call the piece in the current graph. Return `values` plus outputs, and the first output's `op` or None.
+        """Call the piece in the current graph. Return (`values` plus outputs, operation of the first output or None).
 
         Args:
             values: maps each feed's `tensor.ref()` to the tensor to feed.
@@ -184,12 +183,12 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients. While TensorFlow saves a function, `operation` is None, and `gradients` are the inputs."""
+    """Refuse gradients. While saving a function, TensorFlow passes no `operation`, and the inputs as `gradients`."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if a gradient is not zero. With two tapes, TensorFlow passes zeros as unneeded gradients."""
+    """Fail at run time if a gradient is not zero. Zeros are harmless: with two tapes, TensorFlow passes them."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
@@ -245,14 +244,14 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     """Return the max poolings whose gradients are among `operations`.
 
-    A backward pass that repeats the poolings is much faster on CPUs. oneDNN's gradient needs a record of the maxima,
-    which oneDNN's max pooling writes only for a gradient in the same graph.
+    On CPUs, a backward pass is much faster if it repeats the poolings. The gradient reads a record of the maxima, and
+    oneDNN writes this record only if pooling and gradient are in the same graph.
     """
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Return the tensors that are known shapes. XLA needs them as constants, so no piece passes them to another."""
+    """Return the tensors that hold known shapes. Every piece makes constants of them, because XLA needs constants."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

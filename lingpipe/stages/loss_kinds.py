@@ -1,4 +1,4 @@
-"""Whether a loss function returns a loss per example, a mean or a sum, found from its graph."""
+"""Kinds of loss functions, found from their graphs: a loss per example, a mean, or a sum."""
 
 import enum
 from typing import Any
@@ -25,21 +25,21 @@ _OF_SCALARS = {row_rules.MEAN: Kind.MEAN, row_rules.CONSTANT: Kind.MEAN, row_rul
 
 
 class NotAdditive(Exception):
-    """The loss of a batch does not follow from its micro-batches' losses. Callers append a clause to the message."""
+    """The losses of micro-batches do not determine the loss of the batch. Callers append a clause to the message."""
 
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,
             sample_weight: Any = None) -> Kind:
-    """Return the `Kind` of the result of a loss function.
+    """Determine what a loss function returns for a batch. A Keras loss is examined without its reduction.
 
     Args:
-        loss: function of nests of tensors `[batch, ...]` or specs; or a Keras loss, whose `call` is examined.
+        loss: a Keras loss, or a function of `y_true` and `outputs`, nests of tensors `[batch, ...]` or of specs.
         variables: Keras variables that the loss may not read; None: it may read any.
-        sample_weight: None, or weights `[batch, ...]` by which Keras multiplies what the function returns.
+        sample_weight: None, or weights of examples, `[batch, ...]`, by which Keras multiplies the result.
 
     Raises:
-        NotAdditive: the graph of the loss shows no `Kind`, the loss reads one of `variables` or changes a variable, or
-            Keras would not apply the weights to rows.
+        NotAdditive: the graph shows no `Kind`, tracing fails, the loss reads one of `variables` or changes a variable,
+            or Keras would apply `sample_weight` to another dimension than the examples.
     """
     if _computes_each_example(loss, y_true, outputs):
         num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
@@ -65,7 +65,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
 
 def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sample_weight: Any) -> None:
-    """Raise NotAdditive if weights have too few dimensions. Keras would align them with the last dimensions."""
+    """Raise NotAdditive if `sample_weight` has too few dimensions: Keras would align it with the last dimensions."""
     missing = 0 if sample_weight is None else len(sizes) - len(sample_weight.shape)
     if missing > 1 or missing == 1 and sizes[-1] != 1:
         raise NotAdditive(f'Keras takes the sample weights of the loss {name!r} for weights of its last dimensions')
@@ -83,7 +83,7 @@ def name_of(loss: Any) -> str:
 
 
 def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:
-    """Return whether a loss is one of Keras's own, computed over a single dimension other than the batch."""
+    """Return whether a loss is a stock Keras loss that reduces only a feature dimension, and mixes no examples."""
     function, axis = getattr(loss, 'fn', None), getattr(loss, '_fn_kwargs', {}).get('axis', -1)
     rank = max((len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None), default=0)
     has_features = rank > 1 and isinstance(axis, int) and axis % rank > 0

@@ -14,13 +14,13 @@ _MEANS = ('sum_over_batch_size', 'mean', 'mean_with_sample_weight')
 
 
 class LossAndStates:
-    """A loss function for the pipeline, with metrics that need more than a sum and its weight.
+    """A loss function for the pipeline, and metrics that are not simply sum / weight.
 
     Args:
-        loss_fn: as `as_metrics` takes it, without sample weights.
-        states: dictionary from name to an object, such as `keras_metrics.MetricState`, that computes a metric from sums
-            over the examples. Its `share(y_true, outputs)` returns the sums over a micro-batch, a tuple of tensors. Its
-            `result(*sums)` returns the metric, a float32 scalar, from the sums over all micro-batches.
+        loss_fn: see `as_metrics`. Sample weights are not supported.
+        states: dictionary from name to an object that computes a metric, such as `keras_metrics.MetricState`. Its
+            `share(y_true, outputs)` returns a tuple of tensors: sums over the examples of a micro-batch. Its
+            `result(*sums)` takes the sums over all micro-batches, and returns the metric as a float32 scalar.
     """
 
     def __init__(self, loss_fn: Callable, states: Mapping[str, Any]) -> None:
@@ -28,7 +28,7 @@ class LossAndStates:
         self.results = {name: state.result for name, state in states.items()}
 
     def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
-        """Return {name: (sum, weight)} of the loss function, and {name: sums} of the states."""
+        """Return one dictionary: {name: (sum, weight)} of the loss function, and {name: sums} of the states."""
         metrics = self._metrics(y_true, outputs)
         taken = sorted(metrics.keys() & self._states.keys())
         if taken:
@@ -43,7 +43,7 @@ def results_of(loss_fn: Callable) -> dict[str, Callable]:
 
 
 class WeightUnknownError(ValueError):
-    """The weight of a loss depends on outputs, but is needed before there are any."""
+    """The weight of a loss is needed before the stage runs, but depends on the outputs."""
 
 
 def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf.Tensor]]]:
@@ -51,13 +51,13 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
 
     Args:
         loss_fn: a Keras loss, `LossAndStates`, or a function `(y_true, outputs)`. The reduction of a Keras loss applies
-            to the whole batch. The function returns a scalar, the mean over the examples; or a tensor `[batch, ...]`
-            of losses, which are averaged, with sample weights if given; or a dictionary {name: (mean, weight)} with the
-            entry 'loss', as in Lingvo.
+            to the whole batch. A function returns one of three: a scalar, which is the mean over the examples; losses
+            `[batch, ...]`, which are averaged, with sample weights if given; or, as in Lingvo, a dictionary
+            {name: (mean, weight)} with the entry 'loss'.
 
     Returns:
         Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. It raises ValueError if the graph of the
-        loss does not show that a batch's loss is the mean of its examples' losses. A dictionary is not checked.
+        loss shows neither a loss per example nor the mean over the examples. A dictionary is not checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
@@ -103,7 +103,7 @@ def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
 
 
 def identity(loss_fn: Callable) -> Any:
-    """Return a hashable key. Losses share a key only if their Keras class and settings are equal."""
+    """Return a hashable key: class and settings of a Keras loss if all settings are plain, else the loss itself."""
     is_from_keras = isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if is_from_keras else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
@@ -139,7 +139,7 @@ def in_float32(output: Any) -> tf.Tensor:
 
 
 def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weight: Any) -> None:
-    """Raise ValueError if micro-batches would change a loss."""
+    """Raise ValueError if a loss over micro-batches may differ from the loss over the batch."""
     name = loss_kinds.name_of(loss_fn)
     try:
         kind = loss_kinds.of_loss(loss_fn, y_true, outputs)
@@ -181,7 +181,7 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Broadcast weights to `values` for the divisor. A weighted mean keeps weights of the same rank as they are."""
+        """Broadcast `weights` to the shape of `values`. A weighted mean does not broadcast if the ranks are equal."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
@@ -200,13 +200,13 @@ def shallow_copy(keras_object: Any) -> Any:
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Divide metric sums by their weights. For a metric in `results` (see `results_of`), call its function."""
+    """Return {name: sum / weight}. A name in `results` (see `results_of`) gets `results[name](*sums[name])`."""
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Add the means of layers' losses to the mean 'loss'. `added` has pairs (sum, number of rows)."""
+    """Add the losses of layers, as means over rows, to the mean 'loss'. `added` has pairs (sum, number of rows)."""
     if not added:
         return metrics
     total, weight = metrics['loss']
@@ -216,7 +216,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
-    """Return the batch means of layers' losses. `added` has pairs (sum, number of rows)."""
+    """Return the losses of layers as means over rows. `added` has pairs (sum, number of rows)."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
 
@@ -246,7 +246,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Return the number of rows: of targets if given, so that weights do not depend on outputs."""
+    """Return the number of rows. Read it from targets if there are any: weights must not depend on outputs."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 

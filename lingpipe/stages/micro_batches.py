@@ -1,8 +1,8 @@
 """Micro-batches of a batch, and their sums.
 
-Of n rows, micro-batch m of M has the rows from `n * m // M` up to, but not including, `n * (m + 1) // M`. If n is known
-only at run time, it may be less than M. Then some micro-batches are empty. Many operations, such as convolutions and
-pooling, fail without rows. So an empty micro-batch computes on one row of the batch, but its row count is 0::
+Micro-batch m of M is the slice `[n * m // M : n * (m + 1) // M]` of a batch of n rows. If n is known only at run time,
+it may be less than M. Then some micro-batches are empty. Many operations, such as convolutions and pooling, fail
+without rows. So an empty micro-batch computes on one row of the batch, but its row count is 0::
 
     n = 2, M = 4   rows  [0:1]  [0:1]  [1:2]  [1:2]     numbers of rows  0  1  0  1
 """
@@ -52,12 +52,12 @@ class MicroBatchId(NamedTuple):
 class MicroBatchIds:
     """The ids of a replica's micro-batches, as tensors `[6]`; see `MicroBatchId`.
 
-    Adding a value that is known only at run time makes the numbers non-constant. With constants, TensorFlow would
-    specialise and compile the functions of a stage once for every micro-batch.
+    The numbers must not be constants: TensorFlow would specialise and compile a stage's functions for every
+    micro-batch. So a value that is known only at run time is added to them.
 
     Args:
         device: the tensors are computed on this device or on its host.
-        first: number that the first of these micro-batches has in the whole batch.
+        first: position of the replica's micro-batch 0 in the whole batch, counted in micro-batches.
     """
 
     def __init__(self, seed_and_step: tf.Tensor, rows: RowCounts, device: str, first: int = 0,
@@ -70,12 +70,12 @@ class MicroBatchIds:
 
     @property
     def zero(self) -> tf.Tensor:
-        """A float32 scalar that is 0 and not a constant for TensorFlow."""
+        """A float32 scalar 0, which TensorFlow does not treat as a constant."""
         with tf.device(self._device):
             return tf.cast(self._start[3], tf.float32)
 
     def of(self, micro_batch: int) -> tf.Tensor:
-        """Return the int64 tensor `[6]` of micro-batch number `micro_batch` of the replica."""
+        """Return the id of the replica's micro-batch number `micro_batch`, an int64 tensor `[6]`."""
         if micro_batch not in self._tensors:
             numbers = [0, 0, micro_batch, self._rows[micro_batch], 0, micro_batch]
             with tf.device(self._device):
@@ -86,7 +86,7 @@ class MicroBatchIds:
 
 
 def count(batch: Any, num_micro_batches: int) -> int:
-    """Return `num_micro_batches`, or the number of rows if that is less, but at least 1.
+    """Return `num_micro_batches`, or the number of rows if it is known and smaller. Return at least 1.
 
     Raises:
         ValueError: the tensors differ in their number of rows, or one has no batch dimension.
@@ -101,7 +101,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
 
 
 def row_checks(batch: Any) -> list[tf.Operation]:
-    """Return run-time checks that tensors have the same number of rows. `count` checks known numbers."""
+    """Return run-time checks that tensors have equal numbers of rows. Return [] if `count` can check them all."""
     tensors = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     if all(_static_rows(tensor) is not None for tensor in tensors):
         return []
@@ -112,7 +112,7 @@ def row_checks(batch: Any) -> list[tf.Operation]:
 
 
 def split(batch: Any, num_micro_batches: int) -> list:
-    """Split a nest of tensors and their Keras masks along the first dimension. Empty parts have one row."""
+    """Split a nest of tensors and their Keras masks along the first dimension. A part without rows gets one."""
     parts = [_split_leaf(leaf, num_micro_batches) for leaf in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
@@ -143,7 +143,7 @@ def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
 
 
 def specs_of(nest: Any, num_rows: int | None) -> Any:
-    """Return the specs of a nest of tensors or specs. They have `num_rows` rows (None: unknown)."""
+    """Return the specs of a nest of tensors or specs, with `num_rows` as the number of rows (None: unknown)."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
@@ -180,7 +180,7 @@ def _join_leaves(rows: Any, *leaves: Any) -> Any:
 
 
 def _join_tensors(rows: RowCounts, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Concatenate tensors, without the row on which an empty micro-batch computed."""
+    """Concatenate tensors. Drop the one row on which an empty micro-batch computes."""
     return tf.concat([tensor if isinstance(count, int) else tensor[:count] for count, tensor in zip(rows, tensors)], 0)
 
 

@@ -23,7 +23,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return int64 [seed, step] for the first stage's `device`. If `step` is None, calls are counted instead."""
+        """Return int64 [seed, step] of a call. If `step` is None, count calls. `device` is the first stage's device."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:
@@ -58,10 +58,10 @@ class Seeds:
     """Gives the seed generators of a stage their states for one micro-batch.
 
     Args:
-        draw: function from a call index to a sequence of seeds `[2]`, one per generator.
-        draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that belongs to no
-            layer, such as Keras's global one. `position` is the segment's place in the model, and `number` counts the
-            generators within the segment. None: the program has no numbers for such generators.
+        draw: takes the number of earlier calls of the layers, and returns one seed `[2]` per generator.
+        draw_untracked: takes `(position, number)`, and returns a seed `[2]` for a generator that belongs to no layer,
+            such as Keras's global one. `position` is the place of the segment (a part of a stage) in the model.
+            `number` counts such generators in the segment. None: such generators raise ValueError.
     """
 
     def __init__(self, generators: list[Generator], draw: Callable[[int], Sequence[tf.Tensor]],
@@ -104,7 +104,7 @@ def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, cal
 
 
 def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
-    """Draw a seed `[2]` for generator `number` of the segment at `position`. No layer owns the generator."""
+    """Draw a seed `[2]` for a generator that no layer owns: number `number` of the segment at `position`."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     for data in (_UNTRACKED + position, number):
         seed = tf.random.experimental.stateless_fold_in(seed, data)
@@ -128,9 +128,9 @@ def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Va
 
 
 def make_global_generator() -> None:
-    """Create Keras's global seed generator if there is none. Created in a traced layer, it would get no value.
+    """Create Keras's global seed generator if there is none. It cannot get a value while a layer is traced.
 
-    Keras draws the seed from Python's random state, which is restored, so later layers get the same weights.
+    Keras draws the seed from Python's random state. The state is restored, so weights of later layers do not change.
     """
     random_state = random.getstate()
     try:

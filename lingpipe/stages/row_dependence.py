@@ -1,6 +1,6 @@
 """How a function's results depend on the rows of a batch, found from its graph.
 
-An operation without a rule is taken to mix the rows, except in `are_sums`.
+An operation without a rule counts as mixing the rows. In `are_sums` it counts as working row by row.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class Value:
 
     @property
     def grows_only_in_rows(self) -> bool:
-        """Whether no dimension but the first depends on the number of rows."""
+        """Whether only the first dimension may depend on the number of rows."""
         one, other = (spec.shape for spec in self.specs)
         return one.rank is None or one.rank == other.rank and one[1:].as_list() == other[1:].as_list()
 
@@ -48,8 +48,8 @@ def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
     """Return the `Value` of a tensor that depends on the rows of a batch.
 
     Args:
-        spec: `tf.TensorSpec` `[batch, ...]`; other unknown sizes count as 3.
-        places: how many places of the first dimension belong to each row.
+        spec: `tf.TensorSpec` `[batch, ...]`. Other dimensions of unknown size get size 3.
+        places: how many entries of the first dimension belong to each row.
     """
     sizes = [_UNKNOWN_SIZE if size is None else size for size in spec.shape[1:]]
     one, other = (tf.TensorSpec([count * places, *sizes], spec.dtype) for count in row_rules.NUM_ROWS)
@@ -80,7 +80,7 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     Args:
         operations: the operations of the trace with `row_rules.NUM_ROWS[0]` rows, in the graph's order.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
-        otherwise: rule for operations that have none; it returns one `Dependence`, or a list with one for each result.
+        otherwise: rule for operations that have no rule; returns one `Dependence`, or a list of one for each result.
     """
     found, others = dict(given), {operation.name: operation for operation in other.get_operations()}
     for operation in operations:
@@ -131,14 +131,14 @@ _ARE_SUMS = {row_rules.MEAN: False, row_rules.CONSTANT: False, row_rules.TOTAL: 
 
 def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
              other: tf.Graph) -> list[bool | None]:
-    """Return for each loss True if it is a sum over the rows, False if it is a mean, None if uncertain.
+    """Return for each loss: True if it is a sum over the rows, False if a mean, None if uncertain.
 
-    Operations without a rule are taken to work row by row, as all layers of a pipeline do.
+    Operations without a rule count as working row by row, as all layers of a pipeline do.
 
     Args:
-        losses: scalars of the graph of a stage that was traced with `row_rules.NUM_ROWS[0]` rows.
+        losses: scalars in the graph of a stage. This trace has `row_rules.NUM_ROWS[0]` rows.
         inputs: for each input of the stage, the pair of its tensors in this trace and in the other.
-        constants: tensors of the graph that are taken for constants, such as the moments of batch norms.
+        constants: tensors of the graph that count as constants, such as the moments of batch norms.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
     """
     given = {one.ref(): row_rules.ROWS if row_rules.grown(one, two) else row_rules.CONSTANT for one, two in inputs}
@@ -150,7 +150,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
 
 def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
-    """Infer dependences from shapes. Return MIXED if an input is not CONSTANT, ROWS or known while tracing."""
+    """Infer from shapes which results have rows. Inputs must be CONSTANT, ROWS or known; else return MIXED."""
     if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED

@@ -1,7 +1,7 @@
 """Rules for operations: how their results depend on the rows of a batch.
 
-A rule says whether a result has rows, but not where. Rows are in the dimension that grows from trace to trace. So a
-result in which two dimensions grow, such as the differences of all pairs of rows, has no rows.
+A function is traced for two batch sizes. A rule says whether a result has rows; they are in the dimension that grows
+from trace to trace. If two dimensions grow, as with the differences of all pairs of rows, the result is MIXED.
 """
 
 import enum
@@ -61,17 +61,17 @@ class Node(NamedTuple):
         return self.operation.inputs[place].shape.as_list()
 
     def value(self, place: int) -> Any:
-        """Return the constant value of an input; None if it has none or depends on the number of rows."""
+        """Return the value of a constant input. Return None if it is unknown or depends on the number of rows."""
         return tf.get_static_value(self.operation.inputs[place]) if self.given[place] == CONSTANT else None
 
     @property
     def rows(self) -> list[int]:
-        """Places of the inputs that have rows."""
+        """Positions of the inputs that have rows."""
         return [place for place, each in enumerate(self.given) if each.form is Form.ROWS]
 
 
 def of_numbers(first: Any, second: Any) -> Dependence:
-    """Return the dependence of a number that has these values in the two traces."""
+    """Return how a number depends on the number of rows. `first` and `second` are its values in two traces."""
     if first == second:
         return CONSTANT
     return Dependence(Form.CONSTANT, 1) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED
@@ -85,7 +85,7 @@ def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Set the axis of a `value` that has rows. Return MIXED if the two shapes contradict `value`."""
+    """Set the axis of a dependence that has rows. Return MIXED if the shapes in the two traces contradict it."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -121,7 +121,7 @@ def _product(node: Node, sign: int = 1) -> Dependence:
 
 
 def _added(node: Node) -> Dependence:
-    """Return the dependence of a sum. It is MIXED unless all terms that are not zero grow alike."""
+    """Return the dependence of an addition. MIXED if terms (except zeros) grow differently with the rows."""
     given = [each for place, each in enumerate(node.given) if not _is_zero(node, place)] or node.given
     forms = {each.form for each in given}
     if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
@@ -138,7 +138,7 @@ def _is_zero(node: Node, place: int) -> bool:
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED) -> Dependence:
-    """Return the dependence of a reduction. If it reduces the rows, `lost` maps their power to the dependence."""
+    """Return the dependence of a reduction. For a reduction over the rows, `lost(power)` gives the dependence."""
     value, axes, is_linear = node.given[0], _axes_of(node), node.operation.type in ('Sum', 'Mean')
     if value.form is Form.SUM and is_linear:
         return value
@@ -148,7 +148,7 @@ def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the dimensions of the first input that input number `place` lists; None if unknown."""
+    """Return the dimensions of the first input that input number `place` lists, such as axes. None: unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
@@ -184,7 +184,7 @@ def _einsum(node: Node) -> Dependence:
 
 
 def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
-    """Return the dependence of a product. `is_summed` says for each input with rows if the rows are summed."""
+    """Return the dependence of a product. `is_summed` has a flag per input with rows: whether its rows are summed."""
     if not any(is_summed):
         return _row_by_row(node)
     return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED
@@ -195,7 +195,7 @@ def _half_square_sum(node: Node) -> Dependence:
 
 
 def _moved(node: Node, data: slice = slice(1)) -> Dependence:
-    """Return the common dependence of the inputs `data`, or MIXED if dependences differ or rows are lost."""
+    """Return the common dependence of the inputs in slice `data`. Return MIXED if there is none, or rows are lost."""
     value = node.given[data][0]
     is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
     return value if is_kept and set(node.given[data]) == {value} else MIXED
@@ -216,7 +216,7 @@ def _reshaped(node: Node) -> Dependence:
 
 
 def _sliced(node: Node) -> Dependence:
-    """Return the dependence of a slice. A number sliced from a shape may count the rows."""
+    """Return the dependence of a slice. A number that is sliced from a shape may be the number of rows."""
     start, strides = node.value(1), node.value(3) if node.operation.type == 'StridedSlice' else 1
     if start is None or strides is None or np.min(strides) < 0:
         return MIXED

@@ -1,4 +1,4 @@
-"""A stage: a run of layers on a device, and its programs, each traced once."""
+"""A stage: contiguous layers on one device, and its programs. Each program is traced once."""
 
 import copy
 import inspect
@@ -26,16 +26,16 @@ _NOT_FOR_XLA = ('LookupTable', 'String', 'StaticRegex', 'Unicode')  # beginnings
 
 
 class Stage:
-    """A contiguous run of layers on one device.
+    """Contiguous layers on one device.
 
     ::
 
-        Stage ──> StageProgram      forward and backward functions for one set of shapes, kept here
-          └─────> StageLayers       what they are traced from
+        Stage ──> StageProgram      forward and backward functions for one set of shapes, cached here
+          └─────> StageLayers       the layers from which the functions are traced
 
     Args:
-        sources: for each entry of the input list the pair (producer, position); the producer is an earlier stage, or
-            -1 for the pipeline's inputs. None: all outputs of the previous stage, in their own structure.
+        sources: for each input, the pair (stage, position): output number `position` of an earlier stage. Stage -1
+            means the pipeline's inputs. None: the input is the nest of the previous stage's outputs.
         jit_compile: whether XLA compiles the stage's functions; some kinds of devices always compile them.
         num_replicas: number of devices that have the stage, including this one.
     """
@@ -55,7 +55,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return this stage on another replica's device, of the same kind. Both stages share all programs."""
+        """Return a copy of this stage for another replica's device of the same kind. Both share all programs."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica
@@ -83,7 +83,7 @@ class Stage:
                 if is_masked or [each for each, _ in calls].count(norm) > 1]
 
     def trainability(self) -> tuple:
-        """Return settings and trainable variables of the layers. If either changes, programs are outdated."""
+        """Return a key for the layers' settings and trainable variables. If the key changes, programs are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         fixed = [setting for place, setting in settings(sublayers(self.layers)).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *fixed)
@@ -107,11 +107,11 @@ class Stage:
 
     def program(self, inputs: boundary.Boundary, structure: boundary.Structure, targets: Any, loss: Callable | None,
                 training: bool | None, by_layer: bool = False) -> stage_program.StageProgram:
-        """Return the `StageProgram` for these shapes, tracing it the first time.
+        """Return the `StageProgram` for these shapes. The first time, it is traced.
 
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
-            targets: nest of the targets that `loss` compares the outputs with, on the last stage; () elsewhere.
+            targets: on the last stage, the nest that `loss` compares with the outputs; () on other stages.
             by_layer: whether the backward pass is to be cut at every segment, as recompute='layer' requires.
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
@@ -187,7 +187,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refuse_changes(graph: tf.Graph, stage: int) -> None:
-    """Raise ValueError if layers or loss change state outside Keras. Recomputing would change it again."""
+    """Raise ValueError if layers or loss change state that Keras does not manage. Recomputing would change it again."""
     captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     for operation in graph.get_operations() if captured else ():
         for place, tensor in enumerate(operation.inputs):
@@ -198,7 +198,7 @@ def _refuse_changes(graph: tf.Graph, stage: int) -> None:
 
 
 def _changes(graph: tf.Graph, node: Any, place: int, num_inputs: int) -> bool:
-    """Return whether an operation changes the resource that is its input number `place`."""
+    """Return whether an operation changes the resource, such as a variable, at input number `place`."""
     if node.op.startswith(_HARMLESS):
         return False
     bodies = [graph._get_function(name).cached_definition for name in graph_pieces.functions_of(node.attr.values())]

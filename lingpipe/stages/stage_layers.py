@@ -1,4 +1,4 @@
-"""A run of layers as a pure function, which takes the values of variables as arguments."""
+"""Layers as a pure function: the values of their variables are arguments."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -12,18 +12,18 @@ from lingpipe.stages import batch_statistics, boundary, random_seeds, stage_scop
 
 
 class Variables(NamedTuple):
-    """One stage's variables, or a value for each of them, by role."""
+    """The variables of one stage, or one value for each variable, in two lists."""
 
     weights: list  # trainable
     state: list  # other variables that layers read, and may change in each forward action in turn; not seeds
 
     def map(self, function: Callable[[Any], Any]) -> 'Variables':
-        """Return the same parts with `function` applied to every entry."""
+        """Apply `function` to every entry of both lists."""
         return Variables(*[[function(entry) for entry in part] for part in self])
 
 
 class LayerSegment:
-    """One layer of a sequence, as a segment: a piece that a stage may recompute separately."""
+    """A segment of one layer. A stage may recompute each of its segments separately."""
 
     call_index = 0
 
@@ -36,16 +36,16 @@ class LayerSegment:
 
 
 class StageLayers:
-    """A contiguous run of layers, for any device.
+    """The contiguous layers of a stage, independent of its device.
 
     Args:
-        segments: list of functions `(nest, training) -> nest` to run one after the other, with attributes `layers` (the
-            built Keras layers inside), `call_index` (number of earlier calls of these layers in the model) and
-            `position` (place in the model).
-        seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order. A generator's place
-            in this list picks its random numbers, so these do not depend on the stage.
-        keeps_rows: whether gradients of embeddings stay `micro_batches.Rows`, as Keras's optimizers take them, and are
-            not summed.
+        segments: functions `(nest, training) -> nest`, to run one after the other. Each has the attributes `layers`
+            (its built Keras layers), `call_index` (number of earlier calls of these layers in the model) and
+            `position` (its place in the model).
+        seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order. The random numbers
+            of a generator depend on its position in this list, not on the stage.
+        keeps_rows: whether gradients of embeddings stay sparse (`micro_batches.Rows`) for Keras's optimizers. If so,
+            they are not summed.
     """
 
     def __init__(self, index: int, segments: Iterable[Any], seed_generators: list[random_seeds.Generator],
@@ -78,8 +78,8 @@ class StageLayers:
              watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> tuple[list, stage_scope.StageScope]:
         """Run layers on one micro-batch, with `values` as variables.
 
-        Return the nests of tensors before, between and after the segments, and the scope, which knows what layers read
-        and assigned.
+        Return a list of nests of tensors (the inputs, then the results of each segment), and the scope. The scope has
+        what layers read and assigned.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
@@ -106,7 +106,7 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Return seeds for `call` from int32 `rows`, `[own generators, 2]`. Each layer may be called only once."""
+        """Return seeds for `call`. `rows` is int32 `[generators of the stage, 2]`. Call each layer only once."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
 
@@ -119,7 +119,7 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
 
 
 def _without_shared_tensors(outputs: Any, inputs: Any) -> Any:
-    """Copy inputs that a segment returns unchanged. Otherwise they would get gradients of earlier segments too."""
+    """Copy inputs that a segment returns unchanged. Otherwise input and output would have one common gradient."""
     shared = set(map(id, boundary.unpack(inputs).values))
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]

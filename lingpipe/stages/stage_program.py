@@ -66,7 +66,7 @@ class StageProgram:
 
     ::
 
-        forward               arguments                                     -> results, residuals that are kept
+        forward               arguments                                     -> results, retained residuals
         recompute             arguments                                     -> residuals, or tensors between segments
         backward              arguments, residuals, gradients, sums         -> input gradients, new sums
         backward_from_inputs  arguments, gradients, sums                    -> input gradients, new sums
@@ -75,10 +75,10 @@ class StageProgram:
         backward_segment      inputs of the segment, gradients of its outputs, sums
                                                                             -> gradients of its inputs, new sums
 
-    Residuals are tensors that the forward pass computes and the backward pass reads. The bridge is what the first half
-    of a split backward pass computes and the second half reads. A backward function computes only the needed gradients:
-    none for frozen weights, or for inputs that depend on no trained weight. The function also takes the sums of weight
-    gradients over micro-batches, and returns the new sums, so that only one copy of them exists.
+    Residuals are tensors that the forward pass computes and the backward pass reads. The bridge has the tensors that
+    the first half of a split backward pass computes and the second half reads. Frozen weights, and inputs that depend
+    on no trained weight, get no gradient. A backward function takes the sums of weight gradients over the micro-batches
+    so far, and returns the new sums. So only one copy of the sums exists.
 
     Args:
         inline: whether functions become a part of the program that calls them.
@@ -120,7 +120,7 @@ class StageProgram:
 
     def recompute(self, in_flight: Values, wanted: Literal['residuals', 'between'],
                   needed: NeededGradients) -> ActionResult:
-        """Build the recomputation of residuals, or of tensors between segments, that are not in flight."""
+        """Recompute the `wanted` tensors that are not in flight: residuals, or tensors between segments."""
         missing = [tensor for tensor in getattr(self._cut(needed), wanted) if tensor.ref() not in in_flight]
         if not missing:
             return ActionResult(None, in_flight)
@@ -133,8 +133,8 @@ class StageProgram:
         """Build the backward action. It recomputes missing residuals, but does not return them.
 
         Args:
-            gradients: gradients of the differentiable outputs, or of the loss; then the gradient of the added losses,
-                if any.
+            gradients: one per differentiable output; if the stage has the loss, only the gradient of the loss. If
+                layers add losses, their gradient comes last.
             sums: for each needed weight, the sum of its gradients over the micro-batches so far.
         """
         cut, name = self._cut(needed), 'backward'
@@ -157,7 +157,7 @@ class StageProgram:
                             input_gradients=_look_up(values, cut.input_gradients))
 
     def backward_weights(self, in_flight: Values, sums: list, needed: NeededGradients) -> ActionResult:
-        """Build the second half of a split backward action, with the `in_flight` that `backward_inputs` returned."""
+        """Build the second half of a split backward action, for the weights. `backward_inputs` returns `in_flight`."""
         cut = self._cut(needed)
         values, operation = self._call(
             ('backward_weights', needed), {**in_flight, **self._sums(sums, needed)}, tf.nest.flatten(cut.sums),
@@ -188,7 +188,7 @@ class StageProgram:
                             sums=[new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
-        """Return whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`, which are not summed."""
+        """Return whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`. These are not summed."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, needed: NeededGradients) -> int:
@@ -199,7 +199,7 @@ class StageProgram:
         return min(found, default=0)
 
     def total_weight(self, targets: Any, micro_batch_id: tf.Tensor) -> tf.Tensor:
-        """Build the weight of a micro-batch's loss, without running the stage.
+        """Compute the weight of a micro-batch's loss without running the stage.
 
         Raises:
             WeightUnknownError: the weight depends on more than targets and id.
@@ -237,13 +237,13 @@ class StageProgram:
         return all(tensor.ref() in in_flight for tensor in self._cut(needed).residuals)
 
     def num_backward_arguments(self, needed: NeededGradients) -> int:
-        """Return how many tensors, including residuals, the backward function takes at most."""
+        """Return an upper bound on the number of arguments of the backward function, including residuals."""
         residuals = self._cut(needed).residuals
         return len([*self._all_arguments, *residuals, *self.trace.given_gradients, *self._given_sums])
 
     @functools.cached_property
     def differentiates_python(self) -> bool:
-        """Whether the backward pass differentiates a tf.py_function, of which TensorFlow records only the last call."""
+        """Whether the backward pass differentiates a tf.py_function. TensorFlow records only its last call."""
         return graph_pieces.runs(self.graph, self._backward_operations, 'EagerPyFunc')
 
     @property
@@ -256,7 +256,7 @@ class StageProgram:
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Return for each added loss True if it is a sum over rows, False if it is a mean, None if uncertain.
+        """Return for each added loss: True if it is a sum over rows, False if a mean, None if uncertain.
 
         Args:
             other: program of the same stage with `row_rules.NUM_ROWS[1]` rows; this one has `row_rules.NUM_ROWS[0]`.

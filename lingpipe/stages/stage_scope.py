@@ -13,7 +13,7 @@ from lingpipe.stages import boundary, graph_pieces, random_seeds
 
 
 class NormCall(NamedTuple):
-    """A call of a batch norm that used the moments of its inputs. Tensors are `[channels]`."""
+    """A call of a batch norm that normalized by the moments of its inputs. Tensors are `[channels]`."""
 
     norm: Any  # the `keras.layers.BatchNormalization`
     mean: tf.Tensor
@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A value that layers read for a weight. Assignments, and segments with their own gradients, make new versions."""
+    """A tensor that layers read instead of a weight. Assignments, and segments with own gradients, make new ones."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable
@@ -38,11 +38,11 @@ class StageScope(keras.StatelessScope):
         a layer reads    a variable of the stage    its tensor
                          a seed generator           numbers that depend on seed, step, micro-batch and segment
                          any other variable         a placeholder, which the caller of the stage feeds
-        a layer assigns  moving averages, from the  nothing yet: they wait for the end of the batch
+        a layer assigns  moving averages, from the  nothing is assigned until the end of the batch
                          moments of a batch norm
-                         anything else              what is read from now on, without a gradient
+                         anything else              later reads return the assigned value
 
-    Assigned values stop gradients, as in Keras, where assigned values pass through a variable.
+    No gradient passes through an assigned value. In Keras, too, gradients do not pass through a variable.
 
     Args:
         variables: `Variables` of the stage; `values` are their values, as tensors.
@@ -88,15 +88,15 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record a tensor whose sum a layer adds as a loss. Keras calls this method."""
+        """Record a tensor that a layer adds as a loss: the loss is its sum. Keras calls this method."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Record a value that a layer assigns, for later reads. Keras calls this method.
 
-        If a batch norm has just used the moments of its inputs, an update of its moving averages is not recorded,
-        because the averages change only at the end of the batch.
+        One kind of update is not recorded: moving averages that a batch norm updates by the moments of its inputs.
+        They change only at the end of the batch.
         """
         variable, value = update
         if self._deferred[id(variable)]:
@@ -127,8 +127,8 @@ class StageScope(keras.StatelessScope):
     def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
         """Raise ValueError if a function with a custom gradient captures a weight.
 
-        In a stage, weights are tensors, and such a function has gradients only for tensors that are arguments. See
-        `patches.checking_custom_gradients`.
+        In a stage, weights are tensors. Such a function gives gradients to its arguments, but not to tensors that it
+        captures. See `patches.checking_custom_gradients`.
         """
         stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
         results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
@@ -161,7 +161,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.Tensor:
-    """Return the number of values behind each channel's mean, `[channels]`."""
+    """Count the values that the mean of each channel averages. Return a tensor `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

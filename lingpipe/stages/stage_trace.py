@@ -65,7 +65,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
     """Return the function to trace. It appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
 
     Args:
-        replica_of: takes a replica's number and a micro-batch's number there; returns a `collectives.Replica` or None.
+        replica_of: takes numbers (replica, micro-batch in the replica); returns a `collectives.Replica` or None.
         by_layer: whether gradients between the segments are needed.
     """
 
@@ -113,13 +113,13 @@ class _Rows:
         return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
-        """Return a gradient as a tensor if `is_dense`, else as `micro_batches.Rows`; 0 for an empty micro-batch."""
+        """Return a gradient as a tensor if `is_dense`, else as `Rows`. An empty micro-batch has gradient 0."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient))
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return [sum of loss * factor, number of rows], both scalars; [] without losses."""
+        """Return two scalars: the sum of loss * factor, and the number of rows. Return [] without losses."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
@@ -197,20 +197,20 @@ class StageCut:
 
     @functools.cached_property
     def bridge(self) -> list[tf.Tensor]:
-        """Tensors from the computation of input gradients that weight gradients also need."""
+        """Tensors that are computed for the input gradients, and that the weight gradients need too."""
         first = graph_pieces.ancestors(self.input_gradients) & self._later
         second = (graph_pieces.ancestors(tf.nest.flatten(self.sums)) & self._later) - first
         return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
 
     @functools.cached_property
     def between(self) -> list[tf.Tensor]:
-        """All unrepeatable tensors, and all tensors between segments, without arguments and duplicates."""
+        """Tensors between segments, and unrepeatable tensors. Each occurs once; arguments are left out."""
         tensors = tf.nest.flatten(self._between) + self.unrepeatable
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in self._given}.values())
 
     @functools.cached_property
     def unrepeatable(self) -> list[tf.Tensor]:
-        """Tensors that backward passes need, but recomputation may change, such as random numbers."""
+        """Tensors that backward passes need and that a recomputation might change, such as random numbers."""
         operations = self._needed - self._later
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']

@@ -38,8 +38,8 @@ class TimeStamps:
     def when_computed(self, tensor: tf.Tensor, device: str) -> tf.Tensor:
         """Build a timestamp that waits until a device has computed a tensor.
 
-        For TensorFlow, an accelerator's operation is done when queued. Only a value that the host has received is
-        certain to be computed, so the host reads the clock after receiving it.
+        TensorFlow treats an operation on an accelerator as done when it is queued. So the host waits until it has
+        received a value of the tensor, and then reads the clock.
         """
         with tf.device(device):
             element = tf.reshape(tensor, [-1])[:1]
@@ -56,7 +56,7 @@ def _stamp_function(dtypes):
 
 
 class Clocks:
-    """Measures the offset of each machine's clock, when first needed.
+    """Measures how far the clock of each machine is ahead, when first needed.
 
     Each machine is asked for its time several times, and the fastest answer is used. The answered time is assumed to
     lie midway between question and answer, as in NTP (RFC 5905, section 8)::
@@ -70,7 +70,7 @@ class Clocks:
         self._offsets = {}
 
     def offset(self, device: str) -> float:
-        """Return how many seconds a device's clock is ahead of this machine's clock. 0: the device is local."""
+        """Return how many seconds the clock of a device is ahead of the local clock. 0: the device is local."""
         if tf.DeviceSpec.from_string(device).job in (None, 'localhost', 'chief'):
             return 0.0
         host = device_kinds.host_of(device)
@@ -93,8 +93,8 @@ def _time_of(host):
 class ActionTimes:
     """Observer of an `executor.Execution`. It timestamps the start and the end of every stage call.
 
-    A call begins when its arguments are on its device and the previous call there has ended, so waiting is not
-    measured. Results wait for the timestamp of the end. Otherwise other calls could begin too early::
+    A call begins when its arguments are on its device and the previous call there has ended. So waiting is not
+    measured. Other calls get the results only after the end is timestamped, or they could begin too early::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
@@ -142,7 +142,7 @@ class ActionTimes:
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
     def spans(self, schedule: schedule_type.Schedule, stamps: Any) -> tuple:
-        """Return the sorted `Span`s of one step's actions, from the values of `stamps`.
+        """Return a `Span` for each action of a step, sorted by start. `stamps` has the values of `self.stamps()`.
 
         An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
         action without computation has no call. It takes no time, and starts when the previous action on its device

@@ -36,13 +36,13 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return a text as an element. In 'pre', long lines wrap, or scroll if `kind` is 'table'."""
+    """Return an HTML element with a text. Long lines in 'pre' wrap. If `kind` is 'table', they scroll."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 
 
 def table(text: str) -> str:
-    """Return a table that `wording.table` formatted."""
+    """Return an HTML element with a text table from `wording.table`."""
     return element('pre', text, 'table')
 
 

@@ -21,7 +21,7 @@ _KINDS = ('weights', 'slots', 'gradients', 'waiting', 'at_work', 'temporaries')
 
 
 class CompiledDevice(NamedTuple):
-    """A device's memory at the fullest moment of its step. Sizes are bytes, including a TPU's padding."""
+    """The memory of a device at the fullest moment of a step. Sizes are bytes, with the padding that a TPU adds."""
 
     weights: int
     slots: int  # tensors of the optimizer in addition to the weights
@@ -111,7 +111,7 @@ def _device(step, device, num_slots, programs, sizes, limit):
 
 
 def _lifetimes(calls, lasting):
-    """Return {`tensor.ref()`: (first, last)}, the indices of the calls during which a tensor exists."""
+    """Return {`tensor.ref()`: (first, last)}: the tensor exists from call number `first` to call number `last`."""
     # Each sum begins as zeros. They wait for no call, so they exist from the start.
     lifetimes = {tensor.ref(): (0, 0) for call in calls for tensor in call.sums}
     for index, call in enumerate(calls):
@@ -125,7 +125,7 @@ def _lifetimes(calls, lasting):
 
 
 def _held(lifetimes, sizes, temporaries):
-    """Return the bytes held at each call, without tensors that last the whole step."""
+    """Return the bytes in use at each call, without tensors that exist during the whole step."""
     changes = [0] * (len(temporaries) + 1)
     for ref, (first, last) in lifetimes.items():
         changes[first] += sizes[ref]
@@ -145,14 +145,14 @@ def _function_name(call):
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
     """Compare a plan with the TPU compiler's figures. Nothing is allocated.
 
-    With tpu_route='spmd' one program runs on all devices. This program is for one replica with the whole batch. With
-    other routes each device has its own programs. 'auto' takes the route that a training run on `topology` takes.
+    With tpu_route='spmd', one program for all devices is compiled, as if one replica had the whole batch. With other
+    routes, each device has its own programs. 'auto' takes the route that a training run on `topology` takes.
 
     Args:
         topology: TPUs to compile for, such as 'v5e:2x2'. Each device of the plan stands for one device of the TPUs.
 
     Returns:
-        Text with the compiled route, and with the planner's and the compiler's figures side by side.
+        Text that names the compiled route, and shows the figures of planner and compiler side by side.
 
     Raises:
         ValueError: the topology is unknown or too small, a training run on it would be refused, micro-batches differ in
@@ -176,7 +176,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 def _route(params, topology):
     """Return the params to compile with, and a sentence on their route.
 
-    Raise ValueError for everything that a training run would refuse, before or after the TPU system starts.
+    Raise ValueError if a training run would refuse the params, even if only after the TPU system has started.
     """
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')
@@ -230,7 +230,7 @@ def _task_and_specs(params):
 
 
 def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, topology: str) -> str:
-    """Return a table of planned and compiled figures of the fullest core, and one sentence."""
+    """Compare planned and compiled memory of the fullest core, in a table and one sentence."""
     # Tensors that the step replaces are counted once, because their memory is reused.
     total, limit = program.arguments + program.temporaries, tpu_compiler.memory(topology)
     table = wording.table(
@@ -243,7 +243,7 @@ def report_of_program(plan: plans.Plan, program: tpu_compiler.CompiledProgram, t
 
 
 def report(plan: plans.Plan, devices: list[CompiledDevice], topology: str) -> str:
-    """Return a table of planned and compiled figures, one row per device, and one sentence."""
+    """Compare planned and compiled memory of each device, in a table and one sentence."""
     header = ['device', 'planned MiB', 'compiled MiB', *(kind.replace('_', ' ') for kind in _KINDS), 'limit MiB',
               'fits', 'fullest in']
     rows = [[index, planned / _MIB, device.total / _MIB, *(getattr(device, kind) / _MIB for kind in _KINDS),

@@ -28,7 +28,7 @@ _NUM_SAMPLES = 5
 
 
 class _Written(NamedTuple):
-    """The contents of a folder's event files. The last value of a step counts."""
+    """The contents of the event files in a folder. If a step has several values, only the last counts."""
 
     scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
     texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
@@ -39,7 +39,7 @@ class Report:
     """The report of a run.
 
     Args:
-        program: the command `lingpipe` as it was typed, from which the page makes other commands.
+        program: the command `lingpipe` as the user typed it. Commands on the page begin with it.
 
     Raises:
         TrainingError: there is no such log directory.
@@ -57,7 +57,7 @@ class Report:
                              for name in folders if name.startswith('eval_')}
 
     def write(self) -> str:
-        """Write the page, over an earlier one if any. Return the path."""
+        """Write the page to report.html, and replace an earlier page. Return the path."""
         path = f'{self._logdir.path.rstrip("/")}/report.html'
         logdirs.replace_text(path, self.text())
         print(path, flush=True)
@@ -72,7 +72,7 @@ class Report:
         return page.text(f'{self._params.task.name or self._model} · LingPipe', self._introduction(), sections)
 
     def _command(self, mode, *flags):
-        """Return the command of a mode for this run."""
+        """Return the command line that runs `mode` for this run."""
         model, logdir = map(shlex.quote, (self._model, self._logdir.path))
         comment = "  # with the run's --model_params_override" if self._is_overridden else ''
         return ' '.join([self._program, mode, f'--model={model}', f'--logdir={logdir}', *flags]) + comment
@@ -123,7 +123,7 @@ class Report:
 
     @functools.cached_property
     def _plan(self):
-        """The `Planned` of the params, or the reason why there is none."""
+        """The `Planned` of the params, or a text that says why no plan can be made."""
         try:
             return planning.plan(self._params)
         except ValueError as error:
@@ -174,7 +174,7 @@ class Report:
 
 
 def _read(folder):
-    """Return the `_Written` of a folder, which may be missing. A resumed run has several event files."""
+    """Read the event files of a folder. A resumed run has several. A missing folder gives empty contents."""
     if not tf.io.gfile.isdir(folder):
         return _Written({}, {})
     scalars, texts, times = {}, {}, []

@@ -68,7 +68,7 @@ def _unpacked(match):
 
 
 def collectives(text: str) -> dict:
-    """Return {kind in `COLLECTIVES`: list of result shapes} of an HLO text."""
+    """Find collective operations in an HLO text. Return {kind in `COLLECTIVES`: list of result shapes}."""
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
@@ -76,7 +76,7 @@ def collectives(text: str) -> dict:
 
 
 def entry_sizes(text: str) -> tuple:
-    """Return the padded bytes of each argument and of each output, as two lists.
+    """Return the bytes of each argument and of each output, with padding, as two lists.
 
     A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes as much memory as `[64, 128]`.
 

@@ -194,7 +194,7 @@ def memory(topology: str) -> int:
 def mesh(topology: str) -> list[int]:
     """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on a topology.
 
-    For TensorFlow a chip of v4 is one core, although it is two devices for the compiler.
+    TensorFlow counts a chip of v4 as one core, but the compiler counts it as two devices.
     """
     kind, shape = topology.split(':')
     sizes = [int(size) for size in shape.split('x')]
@@ -210,7 +210,7 @@ def check(topology: str) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raise ValueError if a topology is unknown, or too small for partitions times replicas."""
+    """Raise ValueError if a topology is unknown, or has fewer devices than partitions times replicas."""
     check(topology)
     wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
     if wanted > room:

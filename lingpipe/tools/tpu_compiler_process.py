@@ -1,6 +1,6 @@
-"""The process of the TPU compiler. If the compiler aborts or hangs, its caller can continue.
+"""A separate process for the TPU compiler. If the compiler aborts or hangs, the caller can continue.
 
-Private names of jaxlib are used only here. The process compiles for TPUs that this machine lacks::
+Private names of jaxlib are used only here. The process needs no TPU::
 
     caller ── request ──> worker: StableHLO ─> libtpu's compile-only client of a topology ─> sizes, operations, HLO text
            <── answer ──
@@ -82,7 +82,7 @@ def _context():
 
 
 def _erase_copies(module, ir):
-    """Erase TensorFlow's copies of donated tensors. StableHLO neither has nor needs such operations."""
+    """Erase TensorFlow's copies of donated tensors, because StableHLO neither has nor needs such operations."""
     copies = []
 
     def visit(operation):

@@ -18,7 +18,7 @@ NUM_STEPS_TO_WARM_UP = 2
 
 
 class TraceProgram(train_program.TrainProgram):
-    """A `TrainProgram` that records the times of actions, updates and waits for a batch."""
+    """A `TrainProgram` that also records times: of actions, of updates, and of waiting for a batch."""
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params) -> None:
         super().__init__(task, train_params)
@@ -56,7 +56,7 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, device, variables):
-        """Build the timestamp at which the new values on a device can be read."""
+        """Build a timestamp that waits until the new values of `variables` on a device can be read."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
                       for variable in variables]  # within a tf.function, a read waits for earlier assignments
@@ -74,7 +74,7 @@ class TraceProgram(train_program.TrainProgram):
 class Trace:
     """Measures training steps, and writes the times to the folder 'trace' of a log directory.
 
-    Weights are fresh, because a step's time does not depend on them. No checkpoint or curve is read or written.
+    Weights have initial values, because step times do not depend on them. No checkpoint or curve is read or written.
 
     Raises:
         ValueError: a field of `train` or `eval` is invalid.

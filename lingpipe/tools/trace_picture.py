@@ -17,7 +17,7 @@ _MICROSECONDS = 1e6
 
 
 def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Figure:
-    """Draw titled steps below each other. Times are milliseconds since the request for a step's batch."""
+    """Draw steps below each other, with titles. Times are milliseconds since the batch of the step was requested."""
     return drawing.rows([_rows(title, step, row_names) for title, step in panels.items()], _LEGEND, 'milliseconds')
 
 
@@ -43,8 +43,8 @@ def _rows(title, step, row_names):
 def trace_text(steps: list[StepTimes], row_names: list[str]) -> str:
     """Return the text of a trace file.
 
-    Each action is a complete event ('X'). Its `args` hold `step`, `replica`, `partition` and `micro_batch`, a number
-    within the replica. Times are microseconds since the first batch was requested.
+    Each action is a complete event ('X'). Its `args` hold `step`, `replica`, `partition` and `micro_batch`. Each
+    replica numbers its own micro-batches. Times are microseconds since the first batch was requested.
     """
     events = [_metadata('process_name', 0, 'LingPipe')]
     events += [_metadata('thread_name', device, name) for device, name in enumerate(row_names)]

@@ -62,8 +62,8 @@ def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
 def breakdown(step: timeline.StepTimes) -> Breakdown:
     """Return the `Breakdown` of a step.
 
-    Two simulations of the schedule divide the waiting. With equal stages, only the bubble remains. With the measured
-    durations of all actions, bubble and imbalance remain. The rest of the waiting is transfer.
+    Two simulations of the schedule divide the waiting. Waiting in a simulation with equal stages is the bubble. A
+    simulation with measured durations adds the imbalance. All other waiting in the measured step is transfer.
     """
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
     bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, step.durations)]).idle, unequal)
@@ -75,14 +75,14 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 def mean_durations(steps: list[timeline.StepTimes]) -> list[dict]:
     """Return {`Action`: mean seconds} for each replica.
 
-    The mean is over all steps and all actions of one kind and stage. A split B and a whole B are different kinds.
+    The mean is over all steps and all actions of one kind and stage. Split and whole backward passes are two kinds.
     """
     replicas, kind_of = zip(*[step.durations for step in steps]), _kinds_of(steps[0].schedule)
     return [_means(durations, lambda action: (kind_of(action), action.stage)) for durations in replicas]
 
 
 def balanced_durations(schedule: schedules.Schedule, measured: list[dict]) -> dict:
-    """Return one {`Action`: seconds} for all replicas, as if all stages had equal work."""
+    """Return {`Action`: seconds} for all replicas together, as if all stages had equal work."""
     return _means(measured, _kinds_of(schedule))
 
 
@@ -135,7 +135,7 @@ def _balance(steps, parts):
 
 
 def _work_of_stages(steps):
-    """Return the seconds of each stage's actions in all steps, including recomputation."""
+    """Return the seconds that each stage worked in all steps together, including recomputation."""
     work = [0.0] * steps[0].schedule.num_stages
     for durations in itertools.chain.from_iterable(step.durations for step in steps):
         for action, seconds in durations.items():
@@ -155,7 +155,7 @@ def _shared_cores(steps, num_cores):
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """Some measured steps. `print` shows where their time went, and advice."""
+    """Measured steps. Print this object to see where the time went, and advice."""
 
     steps: list[timeline.StepTimes]
     row_names: list[str]  # of the devices
@@ -163,7 +163,7 @@ class Traced:
 
     @classmethod
     def of(cls, body: gpipe_layer.GPipeLayer, steps: list[timeline.StepTimes]) -> Self:
-        """Return the `Traced` of a built pipeline's steps."""
+        """Return a `Traced` for measured `steps` of a built pipeline."""
         on_cpu = any(tf.DeviceSpec.from_string(stage.device).device_type == 'CPU' for stage in body.stages)
         return cls(steps, _row_names(body), host_processor.num_cores() if on_cpu else None)
 
@@ -187,13 +187,13 @@ class Traced:
             title, table, '\n'.join(advice(self.steps, self.num_cores))])
 
     def png(self) -> bytes:
-        """Return a PNG picture of a typical measured step, above the simulated step."""
+        """Return a PNG picture with a measured step of median time, and a simulated step below it."""
         typical = sorted(self.steps, key=lambda step: step.seconds)[(len(self.steps) - 1) // 2]
         panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
         return drawing.png(trace_picture.figure(panels, self.row_names))
 
     def files(self) -> dict[str, str | bytes]:
-        """Return {name: contents} of the picture, and of a file for ui.perfetto.dev."""
+        """Return {file name: contents} for two files: the picture, and the events for ui.perfetto.dev."""
         return {'timeline.png': self.png(), 'trace.json': trace_picture.trace_text(self.steps, self.row_names)}
 
     def write(self, folder: str) -> None:

@@ -27,7 +27,7 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
 def model_variables(body: Any) -> dict:
-    """Return {name: Keras variable} of a built pipeline's weights and moving statistics, in model order.
+    """Name the weights and moving statistics of a built pipeline. Return {name: Keras variable} in model order.
 
     A name is '<layer>/<position in the layer>_<variable>'. A shared variable is named after its first layer. Variables
     of a Keras model are named by the paths of its layers.
@@ -42,7 +42,7 @@ def model_variables(body: Any) -> dict:
 
 
 def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
-    """Return TensorFlow's checkpoint of {name: variable}. Slashes in names make nested dictionaries."""
+    """Make a `tf.train.Checkpoint` of {name: variable}. A slash in a name makes a nested dictionary."""
     tree = {}
     for name, variable in named.items():
         *folders, leaf = name.split('/')
@@ -99,7 +99,7 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Read a checkpoint into the variables of (stored name, variable) pairs."""
+    """Read variables from a checkpoint. `pairs` has (name in the checkpoint, variable) for each."""
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name are read next
         read_state(path, state)
@@ -124,7 +124,7 @@ def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
 
 
 def require_match(path: str, state: dict[str, Any], partial: bool = False) -> None:
-    """Refuse a checkpoint that does not match {name: variable}. With `partial`, extra variables are ignored.
+    """Check that a checkpoint matches `state`, {name: variable}. With `partial`, the checkpoint may have others too.
 
     Raises:
         DamagedCheckpointError: the checkpoint cannot be read.
@@ -146,10 +146,10 @@ def require_match(path: str, state: dict[str, Any], partial: bool = False) -> No
 
 
 def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Read a checkpoint into the variables {name: variable}. The checkpoint's other variables are ignored.
+    """Read the variables in `state`, {name: variable}, from a checkpoint. Ignore its other variables.
 
-    By default this machine reads everything. Raise DamagedCheckpointError if the checkpoint is corrupt, TrainingError
-    if there is none.
+    By default this machine reads everything. Raise TrainingError if there is no checkpoint, and its subclass
+    DamagedCheckpointError if the checkpoint is corrupt.
     """
     try:
         checkpoint_of(state).read(str(path), options=options).assert_existing_objects_matched().expect_partial()
@@ -160,14 +160,14 @@ def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOpt
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Return options: each machine handles its shard if all see `directory`. Otherwise this machine handles all."""
+    """Return options: each machine reads and writes its shard if all see `directory`, else this machine does all."""
     hosts = {device_kinds.host_of(device) for device in devices}
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
 
 
 def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Return whether all `hosts` see `directory`. Each has to read a random text that is written there."""
+    """Return whether all `hosts` can read a file that this machine writes to `directory`."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:

@@ -51,7 +51,7 @@ class BackgroundWriter:
             work.result()
 
     def close(self) -> None:
-        """Wait for the function. Only warn of its error, because an earlier error may be ending the run."""
+        """Wait for the function. Log its error as a warning, because an earlier error may be ending the run."""
         try:
             self.wait()
         except (errors.TrainingError, tf.errors.OpError) as error:
@@ -59,7 +59,7 @@ class BackgroundWriter:
 
 
 def _let_others_go_first() -> None:
-    """Lower this thread's priority, so that steps get the cores first. On Linux each thread has a priority."""
+    """Lower this thread's priority, so that training steps get the cores first. On Linux each thread has its own."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
@@ -67,15 +67,15 @@ def _let_others_go_first() -> None:
 class Checkpointer:
     """Writes and reads the state of a training run.
 
-    A checkpoint has the step, the position in the data, every weight and moving statistic by layer and name, the
-    optimizer's slots and the moving averages. All random numbers follow from the step. A constant learning rate is not
-    stored, so that training can resume with another one.
+    A checkpoint has the step, the position in the data, all weights and moving statistics, the optimizer's slots and
+    the moving averages. It has no random state, because all random numbers follow from the step. It has no constant
+    learning rate, so that training can resume with another one. Weights are named by layer.
 
-    If all machines see the folder, each handles its shard of a checkpoint; otherwise this machine handles everything.
+    If all machines see the folder, each reads and writes its shard of a checkpoint. Otherwise this machine does it all.
 
     Args:
         writer: the `BackgroundWriter` of the training run; None: a new one.
-        wait: function from a path and 'written' or 'read' to the scope of a wait, such as `waits.for_checkpoint`.
+        wait: function `(path, 'written' or 'read')` that returns the scope in which a checkpoint is written or read.
 
     Attributes:
         state: dictionary from the names in a checkpoint to `tf.Variable`.
@@ -98,8 +98,8 @@ class Checkpointer:
         Nothing is written if the state has not changed since the last save or restore.
 
         Args:
-            position: function that returns the version of the state, or None during an update. If the version is None,
-                or changes during the copy, `save` writes nothing and returns None.
+            position: function whose result changes with each update of the state, and is None during an update. If the
+                result is None, or changes during the copy, `save` writes nothing and returns None.
 
         Raises:
             tf.errors.OpError: this checkpoint or the previous one could not be written.
@@ -116,13 +116,13 @@ class Checkpointer:
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
         """Copy the current state, and return the checkpoint's path. A thread writes the copy, then calls `then`.
 
-        First wait for the previous checkpoint, and raise its error.
+        First wait until the previous checkpoint is written. If that write failed, raise its error.
         """
         self._writer.wait()
         return self._begin_write(copied_to_hosts(self.state), then)
 
     def _begin_write(self, copies: dict[str, tf.Tensor], then: Callable[[], None] = lambda: None) -> str:
-        """Start to write a copy of the state in the thread. Return the checkpoint's path."""
+        """Let the thread write `copies` of the state, then call `then`. Return the checkpoint's path."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write, path, copies, then))
         return path
@@ -149,10 +149,10 @@ class Checkpointer:
         return checkpoint_contents.checkpoint_options(self._directory, devices)
 
     def restore_newest(self) -> str | None:
-        """Read the newest complete checkpoint. Return its path, or None. Corrupt checkpoints cause warnings, and stay.
+        """Read the newest readable checkpoint. Return its path; None if there are no checkpoints. Warn of corrupt ones.
 
         Raises:
-            TrainingError: all are corrupt, or the newest complete one is of another model.
+            TrainingError: all checkpoints are corrupt, or the newest readable one is of another model.
         """
         newest, self._damaged = checkpoints.read_newest(self._directory, self.restore)
         return newest
@@ -171,7 +171,7 @@ def _variable_of(copy: tf.Tensor) -> tf.Variable:
 
 
 def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
-    """Return the variables of a `TrainProgram` by their names in a checkpoint."""
+    """Return the state of a training program as {name in a checkpoint: variable}."""
     parts = {'model': program.named_variables, 'optimizer': _optimizer_variables(program.optimizer)}
     state = {f'{part}/{name}': variable.value for part, named in parts.items() for name, variable in named.items()}
     averages = program.average.averages if program.average else {}
@@ -190,10 +190,10 @@ def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, ker
 
 
 def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    """Copy each variable of `state` to the memory of its host. Later steps change no copy.
+    """Copy each variable of `state` to the memory of its host. Later steps do not change the copies.
 
-    If a variable is already in the memory of a host, the copy at first shares the variable's buffer. When a step
-    changes the variable, TensorFlow gives it a new buffer.
+    The copy of a variable that is already in host memory shares the variable's buffer at first. When a step changes
+    the variable, TensorFlow gives a new buffer to the variable.
     """
     copies = {name: _copied_to_host(variable) for name, variable in state.items()}
     # Other machines run operations in order, but asynchronously, so the last copy on each device is awaited.

@@ -28,11 +28,11 @@ _UNFINISHED = re.compile(r'ckpt-\d+(_temp|\.data-\d+-of-\d+)|checkpoint\.new|see
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     """Read the newest complete checkpoint of a folder. Warn of corrupt checkpoints, and delete none.
 
-    Only reading shows whether a file is corrupt, because TensorFlow stores a checksum of every value. So `read`, given
-    a path, reads a checkpoint or raises `DamagedCheckpointError`.
+    Only reading shows whether a file is corrupt, because TensorFlow stores a checksum of every value. So `read(path)`
+    reads a checkpoint, or raises `DamagedCheckpointError`.
 
     Returns:
-        Pair of the path that was read (None if there are no checkpoints) and the list of the newer, corrupt paths.
+        (path, corrupt paths): the path that was read, or None if there are no checkpoints; and the newer, corrupt ones.
 
     Raises:
         TrainingError: all are corrupt, or `read` raises it.
@@ -60,7 +60,7 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
 
 
 def complete(directory: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the complete checkpoints of a folder, the newest first."""
+    """Return the paths of all complete checkpoints in a folder, newest first."""
     found = [name.removesuffix('.index') for name in _names_in(str(directory)) if _INDEX.fullmatch(name)]
     return [tf.io.gfile.join(str(directory), name) for name in sorted(found, key=step_of, reverse=True)]
 
@@ -76,7 +76,7 @@ def step_of(path: str) -> int:
 
 
 def keep_newest(path: str, max_to_keep: int, damaged: Collection[str] = ()) -> None:
-    """Delete all but the `max_to_keep` newest checkpoints beside `path`. Keep `damaged`. Count `path` as newest."""
+    """Keep `max_to_keep` checkpoints: `path`, and the newest beside it. Delete the others except `damaged` ones."""
     directory = os.path.dirname(path)
     others = [each for each in complete(directory) if each != path and each not in damaged]
     for each in others[max_to_keep - 1:]:
@@ -93,14 +93,14 @@ def delete(path: str) -> None:
 
 
 def _write_list(directory: str, paths: list[str]) -> None:
-    """Write TensorFlow's list of a folder's checkpoints. The last of `paths` is the newest."""
+    """Write the file 'checkpoint', in which TensorFlow looks for the newest checkpoint. `paths` has the newest last."""
     names = [os.path.basename(path) for path in paths]
     lines = [f'model_checkpoint_path: "{names[-1]}"\n', *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
     logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), ''.join(lines))
 
 
 def remove_unfinished(directory: str) -> None:
-    """Remove files that a killed process, or one with a full disk, left unfinished."""
+    """Remove unfinished checkpoint files. A process leaves them if it is killed or the disk is full."""
     names = _names_in(directory)
     for name in names:
         if _UNFINISHED.fullmatch(name.rstrip('/')) and f'{name.partition(".")[0]}.index' not in names:
@@ -113,7 +113,7 @@ def _names_in(folder: str) -> list[str]:
 
 
 class BestCheckpoint:
-    """The best value so far of one metric, and the step of its checkpoint.
+    """Record of the best checkpoint: its step, and its value of one metric.
 
     Args:
         folder: path of the folder 'best' in the log directory; this folder holds the checkpoint.
@@ -126,7 +126,7 @@ class BestCheckpoint:
         self._best: dict[str, Any] | None = None  # the contents of best.json
 
     def read(self, is_larger_better: bool | None, resumes: bool) -> None:
-        """Read the record of an earlier process. Delete a record that new values cannot be compared with.
+        """Read best.json of an earlier process. Delete the file if new values cannot be compared with its value.
 
         Args:
             resumes: whether the training run continues from a checkpoint.
@@ -147,7 +147,7 @@ class BestCheckpoint:
         tf.io.gfile.remove(self._file)
 
     def improved(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-        """Return the record of a step if its value is the best so far, else None."""
+        """Return the record to write for a step if its metric is the best so far, else None."""
         value = metrics.get(self._metric) if self._metric else None
         if value is None or not math.isfinite(value):
             return None

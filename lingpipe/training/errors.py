@@ -49,9 +49,9 @@ def exit_code(error: Any) -> Any:
 
 
 def cause(error: Any) -> str:
-    """Return the cause in an error's message, as one line without names of operations.
+    """Find the cause in a long error message of TensorFlow. Return it as one line without names of operations.
 
-    The message of an error in a graph first says where the graph was built, and has the cause once for each device.
+    The message of an error in a graph first says where the graph was built. Then it gives the cause for each device.
     """
     text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:(localhost|chief)/replica:0/task:0/device:', '', str(error))
     root = re.search(r'grpc_message:"(.+?)"', text) or re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Evaluation of a task during training, and of a run's checkpoints from another process."""
+"""Evaluation of a task, during training or by another process that reads checkpoints."""
 
 import contextlib
 import os
@@ -51,11 +51,11 @@ class Evaluator:
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
-        """Return the metrics over all examples, each with its weight, or None if interrupted.
+        """Return the metrics over all examples, weighted by the examples' weights. If interrupted, return None.
 
         Args:
             batches: finite iterable of like-shaped batches (images, labels, weights), such as a `tf.data.Dataset`.
-            decode: whether to compute the task's `decoding_metrics` too, if the devices can.
+            decode: whether to add the task's `decoding_metrics`, such as scores of translations, if the devices can.
 
         Raises:
             TrainingError: there are no examples, or all have weight 0.
@@ -110,7 +110,7 @@ def _of_one_example(batch: tuple) -> tuple:
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = watchdog.for_batch) -> Generator[Any, None, None]:
-    """Yield the batches of an evaluation, each after a limited wait. The first wait includes opening the input.
+    """Yield the batches of an evaluation, and limit the wait for each. The first wait includes opening the input.
 
     Args:
         wait: function like `watchdog.for_batch`. The returned scope ends the process if no batch comes in time.
@@ -124,7 +124,7 @@ def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
 
 
 def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
-    """Raise ValueError if an evaluation input has no examples. Later, in training, the error would lose steps."""
+    """Raise ValueError if an evaluation input has no examples. Call this before training, so that no steps are lost."""
     with contextlib.closing(batches_of(data, train_params)) as batches:  # a Ctrl-C in a finalizer would be ignored
         if next(batches, None) is None:
             raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
@@ -132,7 +132,7 @@ def require_examples(name: str, data: base_input.BaseInput, train_params: hyperp
 
 
 class TrainedTask:
-    """The task of a run. Its number of partitions may differ from training."""
+    """The task of a training run, with weights from its checkpoints. Training may have used other partitions."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None,
                  input_spec: Any = None) -> None:
@@ -172,7 +172,7 @@ class CheckpointEvaluation(TrainedTask):
         return results
 
     def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
-        """Write curves. Their folder is created at the first point."""
+        """Add a point to each curve of a dataset. The first point creates the dataset's folder of curves."""
         if name not in self._curves:
             self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
         self._curves[name].scalars(step, metrics)

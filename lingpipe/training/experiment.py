@@ -1,4 +1,4 @@
-"""Checks of an experiment's params, construction of its input and task, and the placement of a run."""
+"""Parts of an experiment: checks of params, the input, the task, and the placement on devices."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _SMALLEST_NUMBERS = {
 
 
 def validate_training_params(train: hyperparams.Params, evaluation: hyperparams.Params) -> None:
-    """Raise ValueError if a field of training or evaluation cannot work."""
+    """Raise ValueError if a param in `train` or `evaluation` has an impossible value."""
     for field, smallest in _SMALLEST_INTEGERS.items():
         _check_at_least(f'train.{field}', train.Get(field), smallest, int)
     for field, smallest in _SMALLEST_NUMBERS.items():
@@ -89,10 +89,10 @@ def build_input(input_params: hyperparams.InstantiableParams, random_seed: int =
 
 
 def input_spec(params: hyperparams.Params) -> Any:
-    """Return the nest of `tf.TensorSpec` that an experiment's body takes. Prepare no data.
+    """Return the specs of the network's input, a nest of `tf.TensorSpec`. No data are prepared.
 
     Raises:
-        ValueError: a size of the input is invalid; this is checked here, because the input is not built.
+        ValueError: a size of the input is not a positive integer. This is checked here, because no input is built.
     """
     p = params.input
     for field in _SIZES:
@@ -105,8 +105,8 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
                logdir: str | None = None) -> base_task.BaseTask:
     """Instantiate the task and create its weights on the devices of their partitions.
 
-    A model's own weights, such as a preset's, are not loaded. Measured times of layers are stored in `logdir`, unless
-    params name another folder.
+    Pretrained weights, such as a preset's, are not loaded. Measured times of layers are stored in the folder
+    `profile_dir` of the body's params. If that is not set, they are stored in `logdir`.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices
@@ -118,7 +118,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
 
 
 def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
-    """Return a copy of the body's params with seed and precision. Under a memory limit, set the number of slots too."""
+    """Copy the params of the body. Fill in seed and precision; with a memory limit, also the number of slots."""
     p = params.task.body.Copy()
     if p.random_seed is None:
         p.random_seed = params.train.random_seed
@@ -151,8 +151,8 @@ class Placement:
                 ──> evaluate(...)   build the evaluation of a batch
 
     Attributes:
-        devices: list of device names, one for each partition of each replica that this process builds. None: devices
-            are chosen. Devices that params name take precedence.
+        devices: list of device names, one for each partition of each replica that this process builds. None: LingPipe
+            chooses them. If the params name devices, those are used.
     """
 
     def __init__(self, devices: list[str] | None = None) -> None:
@@ -173,5 +173,5 @@ class Placement:
         return train_program.TrainProgram(task, train_params)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Return `function(batch)` for an evaluation batch, built on the devices of the task."""
+        """Call `function(batch)` for an evaluation batch, on the devices of the task. Return its result."""
         return function(batch)

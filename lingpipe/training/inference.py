@@ -24,7 +24,7 @@ _NOT_FINITE = b'the model returns numbers that are not finite'
 class Exporter(evaluation.TrainedTask):
     """Exports a checkpoint as one plain Keras model on one device.
 
-    The Keras file needs no LingPipe if all layers are Keras's own; the SavedModel is for TensorFlow Serving.
+    If all layers come from Keras, the Keras file loads without LingPipe. The SavedModel is for TensorFlow Serving.
     """
 
     def __init__(self, params: hyperparams.Params, logdir: str) -> None:
@@ -39,10 +39,10 @@ class Exporter(evaluation.TrainedTask):
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Export a checkpoint, by default the newest complete one. Moving averages, if any, replace weights.
+        """Export a checkpoint, by default the newest complete one. If weights have moving averages, export these.
 
         Returns:
-            List of paths: the Keras file, the SavedModel, then the names of classes and a KerasHub preset, if any.
+            List of paths: the Keras file and the SavedModel; then class names and a KerasHub preset if they exist.
         """
         step = self._reader.restore_chosen(path, self._logdir.train)
         folder = self._logdir.create_folder('export')
@@ -56,7 +56,7 @@ class Exporter(evaluation.TrainedTask):
         return [keras_path, saved_model_path, *others]
 
     def _export_classes(self, folder: str) -> list[str]:
-        """Write the names of classes, if any, in the order of the model's outputs."""
+        """Write class names in the order of the model's outputs. Return [path], or [] if classes have no names."""
         names = self._params.input.cls.ClassNames(self._params.input)
         if names is None:
             return []
@@ -65,7 +65,7 @@ class Exporter(evaluation.TrainedTask):
         return [path]
 
     def _export_source(self, folder: str) -> list[str]:
-        """Write the model in its source's formats, such as a KerasHub preset. Include the input's tokenizer, if any."""
+        """Write further formats that the model supports, such as a KerasHub preset with tokenizer. Return the paths."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -93,7 +93,7 @@ def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
 
 
 class CheckpointGeneration(evaluation.TrainedTask):
-    """Generates text. Of the params' input, only the tokenizer and the spec are used."""
+    """Generates text. No dataset is read: `params.input` gives only the tokenizer and the shapes of the input."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
                  devices: list[str] | None = None) -> None:
@@ -109,8 +109,8 @@ class CheckpointGeneration(evaluation.TrainedTask):
         """Print prompts and their continuations, and return the continuations.
 
         Args:
-            prompts: beginnings of documents, or texts that the model reads. All are processed at the same time, in at
-                most one group per device.
+            prompts: beginnings of documents, or texts that the model reads. They form groups, at most one per device.
+                All groups are processed at the same time.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
         """
         self._reader.restore_chosen(path, self._logdir.train)
@@ -123,7 +123,7 @@ class CheckpointGeneration(evaluation.TrainedTask):
 
 
 class CheckpointTranslation(evaluation.TrainedTask):
-    """Translates. Of the params' input, only the tokenizer and the spec are used."""
+    """Translates texts. No dataset is read: `params.input` gives only the tokenizer and the shapes of the input."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         tokenizer = params.input.tokenizer.Instantiate()

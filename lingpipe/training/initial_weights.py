@@ -4,8 +4,8 @@
 
 A rule is a pair: a regular expression for names of the model's variables, and a name in the checkpoint. The groups of
 the expression replace each '%s' in that name. Expressions match from the beginning of a name, as with `re.match`. The
-first matching rule applies. After the list of rules, a second list has expressions for variables that are not read. If
-several checkpoints have a variable, it comes from the last.
+first matching rule applies. The list after the rules has expressions for variables that are not read. If rules for
+several checkpoints match a variable, the last of these checkpoints gives its value.
 """
 
 import operator
@@ -25,7 +25,7 @@ _MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: hyperparams.Params) -> None:
-    """Raise ValueError if a field for initial checkpoints cannot work."""
+    """Raise ValueError if `init_from_checkpoint` or `init_from_checkpoint_rules` in `train` is wrong."""
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
                          "'%s')], []) are the rules for all variables of a checkpoint.")
@@ -47,11 +47,11 @@ def validate(train: hyperparams.Params) -> None:
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
-    """Load a model's own initial weights, then weights of checkpoints. Print which variables no checkpoint gave.
+    """Load pretrained weights, such as a preset's, then checkpoints' weights. Print variables that no checkpoint gave.
 
     Raises:
         TrainingError: a checkpoint is missing or corrupt, or lacks a variable that a rule names.
-        ValueError: an expression matches no variable of the model.
+        ValueError: a regular expression matches no variable of the model.
     """
     body.source.load_weights()
     if not (train.init_from_checkpoint or train.init_from_checkpoint_rules):
@@ -73,7 +73,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
 
 
 def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
-    """Return {name: name} of the variables that a checkpoint has too. Raise TrainingError if it has none."""
+    """Return {name: name} for variables that a checkpoint has by the same name. Raise TrainingError if it has none."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:

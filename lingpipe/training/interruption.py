@@ -38,7 +38,7 @@ class Interruption:
         self._stop()
 
     def end_process(self) -> NoReturn:
-        """End this process at once, from any thread. After Ctrl-C end by SIGINT, else with exit code TRY_AGAIN."""
+        """End this process at once, from any thread: after Ctrl-C by SIGINT, otherwise with exit code TRY_AGAIN."""
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()
@@ -52,7 +52,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Yield an `Interruption`, which a first SIGTERM, SIGINT, SIGHUP or SIGUSR1 sets.
+    """Yield an `Interruption`. The first SIGTERM, SIGINT, SIGHUP or SIGUSR1 sets it.
 
     A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
@@ -107,7 +107,7 @@ def end_by(number: int) -> NoReturn:
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Return whether a SIGTERM or SIGINT first came over a second ago. `times` records {number: first time}."""
+    """Return whether SIGTERM or SIGINT comes again, over a second after the first time. `times` records that time."""
     now = time.monotonic()
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 

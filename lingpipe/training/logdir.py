@@ -42,7 +42,7 @@ class LogDir:
     """The files of one training run. Their folder may be remote, such as 'gs://bucket/run'.
 
     Raises:
-        ValueError: TensorFlow would take the path for a pattern, and read other files.
+        ValueError: the path has a character that TensorFlow treats as a file pattern, such as '*'.
     """
 
     def __init__(self, path: Any) -> None:
@@ -53,7 +53,7 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
 
     def create(self) -> None:
-        """Create the folders of a training run, if needed. Raise TrainingError as `create_folder` does."""
+        """Create missing folders of a training run. Raise TrainingError if one cannot be created."""
         self.create_folder('train')
         self.create_folder('control')
 
@@ -83,7 +83,7 @@ class LogDir:
     def lock(self) -> Iterator[None]:
         """Lock out other training runs until this scope or this process ends.
 
-        On file systems without locks, such as 'gs://', none is set.
+        Nothing is locked on file systems without locks, such as 'gs://'.
 
         Raises:
             TrainingError: another process trains here.
@@ -119,7 +119,7 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def require_run(self, params_text: str) -> None:
-        """Raise TrainingError if the folder does not exist. Warn if the params have another model than the run."""
+        """Raise TrainingError if the folder does not exist. Warn if the run in it trained another model."""
         self.require()
         earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):
@@ -145,7 +145,7 @@ class LogDir:
         return dict(line.split(' ', 1) for line in (self.read('control', 'versions.txt') or '').splitlines())
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
-        """Return the arguments of the last `write_left_out`. Return None if there was none."""
+        """Return (names, num_devices) as `write_left_out` recorded them. Return None if nothing was recorded."""
         text = self.read('control', 'left_out.json')
         if text is None:
             return None
@@ -153,7 +153,7 @@ class LogDir:
         return record['left_out'], record['num_devices']
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
-        """Record the workers that are left out, such as 'worker:1'. A restarted chief reads the record.
+        """Record the `names` of lost workers, such as 'worker:1'. A restarted chief does not wait for them.
 
         `num_devices` is the number of devices of all workers; None if the chief does not see them.
         """

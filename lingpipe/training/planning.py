@@ -24,7 +24,7 @@ class Planned:
     """A plan with its params; `print` shows the table.
 
     Attributes:
-        compared: list of the best `Plan`s among those that 'auto' allows, best first.
+        compared: list of the best `Plan`s that the params allow, best first.
         params: the given params, with values instead of 'auto'.
         alternative: `Plan` that fits on more devices; None if `plan` itself fits, or if no such plan was found.
     """
@@ -40,7 +40,7 @@ class Planned:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Dictionary of what the plan chose, as arguments of `GPipeLayer.from_keras`."""
+        """Settings that the plan chose, as a dictionary of arguments for `GPipeLayer.from_keras`."""
         body = _body(self.params)
         return {field: body.Get(field) for field in search.FIELDS}
 
@@ -110,9 +110,9 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 
 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
-    """Return params with values instead of 'auto', by default for this machine's devices. Print the values.
+    """Return params with a value for each 'auto', and print the values. By default plan for this machine's devices.
 
-    With partition_by='auto' layers are measured, except on TPUs. Otherwise times follow from operations and bytes.
+    If `partition_by` is 'auto', layers are measured, except on TPUs. Otherwise times follow from operations and bytes.
     """
     if not resolution.is_open(params.task.body):
         return params

@@ -71,7 +71,7 @@ class PreparedRun:
         self._iterator: Any = None
 
     def _waiting_for(self, what: str) -> waits.Wait:
-        """Return the scope of a wait for other processes. `what` names the awaited event."""
+        """Return a scope that limits a wait for other processes. `what` names the awaited event."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
     def _make_checkpointer(self, directory: str, max_to_keep: int) -> checkpointing.Checkpointer:

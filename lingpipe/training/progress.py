@@ -46,7 +46,7 @@ class SummaryWriter:
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
     def flush(self) -> None:
-        """Make everything written so far visible to others."""
+        """Write all buffered points and texts to the file, so that other processes see them."""
         self._writer.flush()
 
 

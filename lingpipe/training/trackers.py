@@ -1,8 +1,8 @@
 """Experiment trackers: services that keep the params and curves of many runs.
 
-Each tracker has its own library, and gets the curves that TensorBoard gets. A resumed training run continues the
-tracker's run, by the id in a file such as control/mlflow_run.txt. If a tracker fails during training, a warning says
-so, and training continues without the tracker.
+Each tracker has its own library, and gets the curves that TensorBoard gets. A resumed training run continues its run in
+the tracker. A file such as control/mlflow_run.txt has the id of that run. If a tracker fails during training, a warning
+says so, and training continues without the tracker.
 """
 
 import re
@@ -27,10 +27,10 @@ class Tracker(Protocol):
     """The interface through which `Trackers` uses a service."""
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """Begin or continue a run.
+        """Begin or continue a run of the service. Return the id of the run.
 
         Args:
-            run: the result of an earlier `start` for the same log directory, or None.
+            run: id of the run to continue; None: begin a new run.
         """
         ...
 

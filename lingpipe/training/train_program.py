@@ -45,7 +45,7 @@ class TrainProgram:
     `should_stop`, `_value_and_grad`, `_deciding`, `_if_finite`, `_apply`, `_is_to_stop`.
 
     Attributes:
-        input_position: `tf.Variable` int64 [3]: step when batch size changed, examples seen by then, new batch size.
+        input_position: `tf.Variable` int64 [3]: step of the last change of batch size, examples until then, new size.
         stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
     """
 
@@ -71,13 +71,13 @@ class TrainProgram:
         return training_optimizer.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     def _averaged_variables(self) -> dict[str, keras.Variable]:
-        """Return the `named_variables` with a moving average: all but frozen weights."""
+        """Return the variables that get a moving average: `named_variables` without frozen weights."""
         frozen = set(map(id, base_layer.frozen_weights(self._task.body.stack)))
         return {name: variable for name, variable in self.named_variables.items() if id(variable) not in frozen}
 
     @property
     def read(self) -> Callable:
-        """Function that reads a Keras variable for evaluation. A moving average, if any, replaces the value."""
+        """Function that reads a Keras variable for evaluation: its moving average if there is one, else its value."""
         return self.average.read if self.average else variable_placement.read_variable
 
     @property
@@ -91,11 +91,11 @@ class TrainProgram:
         return self._task.body.partitions
 
     def iterate(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return the iterator for `run`. `batches` is a function from a `Share` to the dataset of its rows."""
+        """Return the iterator for `run`. `batches(share)` returns the dataset for a `Share`, a part of each batch."""
         return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Return the iterator for `run` over the batches of an input after `step`."""
+        """Open an input after `step`. Return the iterator over its batches, for `run`."""
         with watchdog.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
@@ -110,7 +110,7 @@ class TrainProgram:
 
     def watching_input(self, data: base_input.BaseInput,
                        wait: Callable[..., waits.Wait] = watchdog.for_batch) -> waits.Wait:
-        """Return the scope that ends the process if the input gives `run` no batch in time."""
+        """Return a scope around `run`. It ends the process if the next batch does not come in time."""
         return wait(data.source, self._params.input_timeout_seconds, self.batch_waits.limited)
 
     def position(self) -> int | None:
@@ -128,7 +128,7 @@ class TrainProgram:
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Train for `num_steps` steps. If `stopping` is set, end after the current step. Batches have one static shape.
+        """Train for `num_steps` steps, or until `stopping` is set. All batches must have one static shape.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
@@ -138,7 +138,7 @@ class TrainProgram:
         return StepResult(norms.shape[0], norms[-1], metrics)
 
     def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Run `_step` repeatedly. Return {name: tensor `[num_steps]`} with the numbers of all steps."""
+        """Run `_step` in a loop. Return {metric name: tensor `[num_steps]`}, with the gradient norm as a metric."""
         names: list[str] = []  # known once the body of the loop is traced
 
         def body(index: tf.Tensor, unused_going_on: tf.Tensor,
@@ -168,7 +168,7 @@ class TrainProgram:
         return numbers_of(self._train_on(out, self.global_step), metrics)
 
     def _train_on(self, out: loss_pass.ValueAndGrad, step: tf.Variable | tf.Tensor) -> tf.Tensor:
-        """Build the part of a step after the gradients. Return the global norm of the gradients."""
+        """Build the second part of a step: apply gradients if they and the loss are finite. Return the global norm."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
             is_finite = training_optimizer.is_finite(out.loss, norm)
@@ -176,22 +176,22 @@ class TrainProgram:
         return norm
 
     def _deciding(self) -> contextlib.AbstractContextManager[None]:
-        """Return the device scope of the numbers that decide whether a step is applied."""
+        """Return the scope of the device that decides whether to apply a step."""
         return tf.device('CPU:0')
 
     def _value_and_grad(self, batch: tuple, step: tf.Variable | tf.Tensor, loss_scale: tf.Tensor | None = None
                         ) -> tuple[loss_pass.ValueAndGrad, dict[str, tf.Tensor]]:
-        """Return the `ValueAndGrad` of a batch, and its metrics, the loss first."""
+        """Compute loss, gradients and metrics of a batch. Return `ValueAndGrad`, and {name: metric} with loss first."""
         inputs, *targets = batch
         out = self._task.body.value_and_grad(
             self._task.loss_and_metrics, inputs, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
         return out, {'loss': out.loss, **out.metrics}
 
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
-        """Stop training if a step is not finite, else apply and count it.
+        """Apply and count a step if its loss and gradients are finite. Otherwise stop training.
 
-        If the loss is scaled, the scale itself may cause numbers that are not finite. As long as the scale can be
-        reduced, such a step is counted but not applied.
+        Loss scaling itself may cause numbers that are not finite. While the scale can be reduced, training continues:
+        such a step is counted but not applied.
         """
         scale = training_optimizer.scale_of(self.optimizer)
         with self._deciding():

@@ -108,13 +108,13 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return a `watchdog.for_batch` that saves before it ends the process. `Checkpointer.save` gets `position`."""
+        """Return a `watchdog.for_batch` that saves, then ends the process. For `position` see `Checkpointer.save`."""
         return functools.partial(
             watchdog.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
-        """Unless a batch has come, save the run and end its process, because nothing can cancel a waiting step."""
+        """Unless a batch has come, save and end the process, because nothing can cancel a waiting step."""
         self._dog.beat()
         try:
             self._program.before_save()
@@ -144,7 +144,7 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _bring_to_host(self) -> None:
-        """Bring the state to the host, and update `self._step`. Asynchronous steps may have ended meanwhile."""
+        """Copy the state to the host, and update `self._step`, because asynchronous steps may have ended."""
         with self._waiting_for('the newest weights'):
             self._program.before_save()
             self._step = int(self._program.global_step)
@@ -227,7 +227,7 @@ class Trainer(prepared_run.PreparedRun):
             f'{newest} Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _error_of_input(self, what: str, why: str) -> errors.TrainingError:
-        """Save the run, and return the error of an input that gives no more batches."""
+        """Save a checkpoint. Return the error to raise when the input gives no more batches."""
         path = self._save()  # this updates `self._step`
         return errors.TrainingError(f'The input of training, {self._input.source}, {what} after step {self._step}: '
                                     f'{why} The steps are saved in {path}.')

@@ -20,7 +20,7 @@ class Watchdog:
     Args:
         seconds: how long a step may take; 0: any time.
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
-        needed_job: 'worker' or 'ps'. Training needs this job's tasks. A task that gets a signal asks the chief to stop.
+        needed_job: 'worker' or 'ps', for `listen`. Training needs all processes of this job; None: no job.
         is_worker_back: function that returns whether a dropped worker has come back.
     """
 
@@ -32,7 +32,7 @@ class Watchdog:
         self._num_beats = 0
 
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
-        """Call `ask_to_stop` with the reason, in another thread, when a task of `needed_job` gets a signal."""
+        """Call `ask_to_stop(reason)` in another thread when a process of `needed_job` gets a signal such as SIGTERM."""
         if self._config and self._needed_job:
             answers.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 
@@ -57,7 +57,7 @@ class Watchdog:
         self._known_kinds.add(kind)
 
     def beat(self) -> None:
-        """Restart the time limit of the watched call, which has made progress."""
+        """Restart the time limit, because the watched call has made progress."""
         self._num_beats += 1
 
     def silence_in_words(self) -> str:
@@ -75,7 +75,7 @@ class BatchWaits:
 
     Attributes:
         seconds: `tf.Variable` float64, seconds of all waits so far.
-        is_resumed: whether the input first has to seek its position. This may take any time.
+        is_resumed: whether the first wait includes seeking a position in the data. That wait has no time limit.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class BatchWaits:
         return None if count % 2 else count
 
     def limited(self) -> int | None:
-        """Return `current`, but None while the input seeks its position."""
+        """Return `current()`. During the first wait of a resumed input return None, because it has no time limit."""
         number = self.current()
         return None if number == 1 and self.is_resumed else number
 
