@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph. First pass whole caches; in later calls, pass the returned `Parts`.
+        """Run the method in the current graph. The first call takes whole caches, and later calls the returned `Parts`.
 
         Args:
             *arguments, **named: arguments of the method: nests of tensors `[batch, ...]` and other objects.

@@ -68,7 +68,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
         self.dense.build((shape[0], _FULL_FILTERS))
 
     def call(self, inputs: Any, training: bool | None = None) -> tuple:
-        """Add `auxiliary_logits`, `[batch, num_classes]`, to `(out, prev)` when training."""
+        """Append `auxiliary_logits` `[batch, num_classes]` to `(out, prev)` in training."""
         if not training:
             return inputs
         x = self.pooling(keras.ops.relu(inputs[0]))

@@ -40,7 +40,7 @@ class ReplicaShare(NamedTuple):
 
     parts: list  # nests of tensors `[micro_batch, ...]`, the inputs of the pipeline
     targets: list  # for each part, the nest of tensors that the loss compares with; () if there is no loss
-    row_counts: micro_batches.RowCounts  # for each part; 0 if it is empty and has one row that does not count
+    row_counts: micro_batches.RowCounts  # for each part; 0 for an empty part, which has one dummy row
     ids: micro_batches.MicroBatchIds
     replica: int
     equal_rows: bool  # whether the micro-batches of all replicas are known to have the same number of rows

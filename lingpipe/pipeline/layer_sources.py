@@ -283,7 +283,7 @@ class LayersOfList(LayersOfModel):
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return the layers and attributes that determine which layers a model calls."""
+    """Return the ids of a model's layers, and the attributes that decide which of them are called."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 

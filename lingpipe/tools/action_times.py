@@ -56,7 +56,7 @@ def _stamp_function(dtypes):
 
 
 class Clocks:
-    """Measures how far the clock of each machine is ahead, when first needed.
+    """Measures, when first needed, how far ahead each machine's clock is.
 
     Each machine is asked for its time several times, and the fastest answer is used. The answered time is assumed to
     lie midway between question and answer, as in NTP (RFC 5905, section 8)::
