@@ -88,7 +88,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     """Tokenizer of bytes and byte sequences, by byte-pair encoding (arXiv 1508.07909, section 3.2).
 
     The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and runs `encode`. Other methods use
-    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte. Equal texts give equal results.
+    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte, and is deterministic.
     """
 
     @classmethod

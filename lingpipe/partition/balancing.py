@@ -77,7 +77,7 @@ class Cut(NamedTuple):
     def most_kept_bytes(self, schedule: schedules.Schedule) -> list[float | None]:
         """Return, for each stage, the bytes that a micro-batch may retain besides the stage's inputs. None: no limit.
 
-        The estimate for a stage already contains the residuals of one micro-batch. The bytes that are left on a device
+        A stage's memory estimate already contains the residuals of one micro-batch. The bytes that are left on a device
         are divided equally between the other micro-batches in flight there.
         """
         if self.memory_limit is None:

@@ -159,7 +159,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
 
 
 def validate(p: hyperparams.Params, source: Any = None) -> None:
-    """Raise ValueError for params that `GPipeLayer` refuses, but accept 'auto'. See `make_setting` for `source`."""
+    """Raise ValueError for params that `GPipeLayer` refuses, except 'auto'. See `make_setting` for `source`."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

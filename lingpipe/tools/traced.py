@@ -45,7 +45,7 @@ class Breakdown:
     compute: float  # forward and backward passes, without recomputation
     recompute: float  # recomputation of activations
     bubble: float  # waiting that the schedule has even if all stages cost the same and transfers take no time
-    # waiting that is added because actions differ in length, between stages, between replicas, or from one to the next
+    # waiting because actions differ in length: between stages, between replicas, or from one action to the next
     imbalance: float
     transfer: float  # the rest of the waiting: tensors in transfer, and actions that were ready but had not started
     # from the end of the last action to the end of the step: gradients summed over replicas, averaged, clipped, and
