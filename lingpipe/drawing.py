@@ -104,7 +104,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as a PNG file. A figure of `rows` is 1,210 pixels wide."""
+    """Return a figure as a PNG file. A figure that `rows` made is 1,210 pixels wide."""
     return _saved(figure, 'png')
 
 

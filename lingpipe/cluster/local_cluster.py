@@ -83,7 +83,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until all leaders end, or any process fails. Return the first nonzero exit code of these, or 0."""
+        """Run until all leaders end or a process fails. Return that process's code, a leader's nonzero code, or 0."""
         for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
@@ -109,7 +109,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass signals only to the leaders, because they need the other processes. A third signal kills the leaders."""
+        """Pass signals only to the leaders, which still need the other processes. A third signal kills the leaders."""
         self._num_signals += 1
         for part in self._leaders:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)

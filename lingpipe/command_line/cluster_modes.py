@@ -60,7 +60,7 @@ def _cluster_of(given):
 
 
 def _lead(config, train):
-    """Train as the chief, then end the servers. They stay if a restart can fix an error, or they were not reached."""
+    """Train as the chief, then end the servers. Servers stay if never reached, or if a restart can fix an error."""
     are_reached = threading.Event()
     try:
         code = train(are_reached.set)  # the servers still run when `train` deletes TensorFlow's objects there
@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return how many CPU devices a server makes: one per partition on it; 1 for a parameter server or 'auto'."""
+    """Return how many CPU devices a server makes: one per partition that it holds. Return 1 on a ps, or with 'auto'."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas

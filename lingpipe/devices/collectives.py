@@ -73,7 +73,7 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the running pipeline's number. If only `device` knows the number, this is an int64 scalar there."""
+        """Return the running pipeline's number. It is an int64 scalar on `device` if only `device` knows it."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:

@@ -48,7 +48,7 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Return the device of a variable: its name in `devices`, or else its full name."""
+    """Return the device that stores a variable: its name in `devices`, or its full name if it is not there."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
@@ -149,7 +149,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to variables on their devices. Return [], the updates that the caller still has to make."""
+    """Assign new values to variables on their devices. Return [], because no updates are left for the caller."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

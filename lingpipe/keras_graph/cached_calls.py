@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph. The first call takes whole caches, and later calls the returned `Parts`.
+        """Run the method in the current graph. A text's first call takes whole caches, later ones the returned `Parts`.
 
         Args:
             *arguments, **named: arguments of the method: nests of tensors `[batch, ...]` and other objects.
@@ -236,7 +236,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {slice of a cache: number of the part with this slice}. An undivided cache is part 0."""
+    """Return {slice of a cache: number of its part}. An undivided cache is part 0."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)

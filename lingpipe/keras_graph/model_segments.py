@@ -16,7 +16,7 @@ class Segment:
     """One unit (layer call) of a stage, as a function from a list of tensors to a list of tensors.
 
     Args:
-        before, after: numbers of the tensors that come in and go out. Tensors may pass through unused.
+        before, after: numbers, as in `FlatModel`, of tensors that come in and go out. Tensors may pass through unused.
         unmasked: numbers of the inputs that lost their Keras masks in an earlier stage.
     """
 
@@ -38,7 +38,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raise ValueError if other outputs are None than in training mode, in which the model was cut."""
+        """Raise ValueError unless the same outputs are None as in training mode, in which the model was cut."""
         if self.layers and (len(made) != len(self._unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self._unit.name!r} returns None for other outputs with training={training} than when the '

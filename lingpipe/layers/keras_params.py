@@ -121,8 +121,8 @@ def _described(value, field):
 def _defaults(cls):
     """Return {name: default} for all keyword arguments of `cls(...)`. REQUIRED stands for a missing default.
 
-    They come from the constructors of `cls` and of its base classes, up to the first constructor without **kwargs. A
-    required argument of a base class is omitted if a subclass has arguments, because the subclass passes it.
+    They come from the constructors of `cls` and of its base classes, up to the first constructor without **kwargs. If
+    a subclass has arguments, required arguments of its base class are left out: the subclass passes them.
     """
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))

@@ -127,7 +127,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum. Weight None stands for the fraction of the batch that is in the micro-batch."""
+    """Wrap a loss that is a sum. A weight of None stands for the micro-batch's fraction of the batch."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

@@ -150,7 +150,7 @@ class _Trial:
         self._others_weigh_nothing = [number(state(slice(None), few))]
 
     def check(self, name):
-        """Raise ValueError unless the result is one number, variables add up, and weight 0 excludes an example."""
+        """Raise ValueError unless the result is one number, variables add up, and weight 0 excludes examples."""
         result = self._whole[-1]
         if isinstance(result, dict) or np.ndim(result):
             returned = _text(result) if tf.is_tensor(result) else type(result).__name__

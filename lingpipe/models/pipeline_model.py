@@ -129,7 +129,7 @@ class PipelineModel(model_surface.ModelSurface):
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights. Without a trace (`function` is None), raise ValueError if layer calls have changed."""
+        """Place new weights. If `function` is None (not made yet), first refuse changed layer calls by a ValueError."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:

@@ -190,8 +190,8 @@ class DeviceFunctions:
     stays small: one call per device instead of a dozen operations per variable.
 
     Args:
-        function: function `(variables, *per_variable, *shared)` that returns a list of one tensor per variable, or
-            None.
+        function: function `(variables, *per_variable, *shared)`. It returns None, or a list with one tensor per
+            variable.
     """
 
     def __init__(self, function: Callable) -> None:

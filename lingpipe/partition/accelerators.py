@@ -106,7 +106,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return the bytes of memory that every local GPU has at least. None: there is no GPU, or a GPU is unknown."""
+    """Return the bytes of memory that each local GPU has at least. None: there is no GPU, or a GPU is unknown."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
@@ -125,7 +125,7 @@ def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achiev
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a kernel, without its start, at the achieved speeds of an accelerator.
+    """Return a kernel's seconds, excluding its launch, at the achieved speeds of an accelerator.
 
     In the roofline model (Williams et al., CACM 52(4), 2009), a kernel takes the longer of two times: one for its
     arithmetic, one for moving its bytes.

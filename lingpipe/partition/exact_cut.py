@@ -29,7 +29,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
             cost more in a later partition. (In 1F1B it costs less in the last stage, which recomputes nothing.)
         num_partitions: number of partitions on all devices, between 1 and L.
         memory: function `(partitions, starts, ends) -> bytes` of three integer arrays, such as
-            `memory_model.MemoryModel`. More layers must need at least as much, and a later partition at most as much.
+            `memory_model.MemoryModel`. The bytes must not fall with more layers, or rise in a later partition.
             It can be None only without `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
         devices: for each partition the index of its device; None: each partition has a device of its own.
@@ -79,7 +79,7 @@ def _as_integers(costs):
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Return the best end indices, or None, by dynamic programming: `best` has the least cost up to each end."""
+    """Return the best end indices by dynamic programming; None if no cut fits. `best`: least cost up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):

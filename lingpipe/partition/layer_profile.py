@@ -213,7 +213,7 @@ class StageCostModel:
     The first stage needs no gradients of its inputs. So all its backward time counts as weight gradients (W).
 
     Args:
-        recompute: 'selective' is assumed to use all the time it may, the part `MOST_SELECTIVE` of a forward pass.
+        recompute: 'selective' is assumed to take the longest allowed time, `MOST_SELECTIVE` times a forward pass.
         transfers: for each layer, the seconds for sending its outputs to the next device; None: 0.
         updates: for each layer, the seconds for updating its weights once per step; None: 0.
     """

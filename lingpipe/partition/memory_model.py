@@ -88,8 +88,8 @@ class MemoryBudget:
         """Return an error message: why no cut was found, and what to do.
 
         Args:
-            closest: end indices of a cut whose stages fit one by one, but on some device not together. None: in no cut
-                do the stages fit one by one.
+            closest: end indices of a cut in which each stage fits, but not all stages of some device together. None: in
+                no cut does each stage fit.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
@@ -130,12 +130,12 @@ def _text(num_bytes):
 class MemoryModel:
     """The bytes that any contiguous layers need as a partition.
 
-    Adding a layer in front never makes a partition count less, even if its inputs become smaller. The search in
+    Adding a layer in front never lowers the bytes of a partition, even if its inputs become smaller. The search in
     `exact_cut.balanced_partition_ends` relies on this.
 
     Args:
         live_micro_batches: for each partition, the most micro-batches whose activations it retains at once; see
-            `layer_memory.live_micro_batches`. If a later partition retains more, its number counts.
+            `layer_memory.live_micro_batches`. A later partition's larger number counts for earlier ones too.
         recompute: 'selective' counts like 'stage', because it can retain as little as 'stage'.
         num_slots: number of tensors that the optimizer keeps for a weight on a device: 0 for SGD, 1 with momentum, 2
             for Adam, one more for moving averages of the weights.

@@ -126,7 +126,7 @@ class Choice(NamedTuple):
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Return indices of tensors to retain, in two sets: read by repeated operations, and other wanted tensors."""
+        """Return two sets of indices: tensors that repeated operations read, and other wanted tensors."""
         read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
         wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
         return read, wanted - read

@@ -170,7 +170,7 @@ class Execution:
 
         Args:
             gradients: for each micro-batch, the list of the gradients of its differentiable `outputs`.
-            added: dictionary from stage index to the gradient of that stage's sum in `added_losses`, a scalar.
+            added: {stage index: scalar gradient with respect to the stage's sum in `added_losses`}.
         """
         last = len(self.stages) - 1
         self._added_gradients = added
@@ -265,7 +265,7 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Return whether XLA's backward function has more arguments than TPUs allow. The limit holds on all devices."""
+        """Return whether XLA's backward function has more arguments than TPUs allow. All devices get this limit."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 

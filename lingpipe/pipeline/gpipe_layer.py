@@ -42,7 +42,7 @@ class GPipeLayer(construction.Constructors):
     The pipeline is a Keras layer, so it works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
     A Params object or keyword arguments define the pipeline. The arguments are the fields of Params, but `layers` is a
-    list of Keras layers, which keep their weights. With arguments, and in `from_keras`, four fields are 'auto' by
+    list of Keras layers, which keep their weights. With keyword arguments or `from_keras`, four fields are 'auto' by
     default. 'auto' makes one partition per device and chooses '1f1b'. Stages recompute if `memory_limit` or the memory
     of a GPU requires it. On accelerators, they also recompute if memory or batch size is unknown. K > 1 partitions get
     M = 4 K micro-batches, for a small bubble (GPipe, section 2.3). With `batch_size`, M is the largest number up to 4 K
@@ -284,7 +284,7 @@ class GPipeLayer(construction.Constructors):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether some layer gets training=True by its default, like image augmentation, or from a model's call."""
+        """Whether `training` is True for some layer: by default, as in image augmentation, or in a model's call."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
@@ -359,8 +359,8 @@ class GPipeLayer(construction.Constructors):
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary `{name: sums}`, to be added up over batches. The sums of a metric are (sum, weight), or the sums
-            of a state of `losses.LossAndStates`. 'loss' includes losses that layers add.
+            Dictionary `{name: sums}`, to be added up over batches. `sums` is (sum, weight), or the batch's sums for
+            a state of `losses.LossAndStates`. 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(

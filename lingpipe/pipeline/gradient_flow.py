@@ -87,7 +87,7 @@ _Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
-    """The gradients of outputs or losses from which the gradient of each input and weight is computed::
+    """For each input and weight of a stage, the given gradients from which its gradient is computed::
 
         given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
                              │     └──────┐     │

@@ -127,7 +127,7 @@ class AsynchronousProgram(ServerProgram):
         super().before_save()
 
     def _run_step(self, iterator):
-        """Start as many calls as `limit` and `max_steps` allow. Return the row of the next call that ends."""
+        """Start as many calls as `limit` and `max_steps` allow. Return the `_row` of the next call to end."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))

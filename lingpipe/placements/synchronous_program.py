@@ -107,7 +107,7 @@ class SynchronousProgram(server_program.ServerProgram):
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Average gradients over the shares. Return one or None per trained variable, and half of each squared norm."""
+        """Return each variable's mean gradient over the shares, or None, and half of each mean's squared norm."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))

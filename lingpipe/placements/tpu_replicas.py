@@ -109,7 +109,7 @@ class ReplicaTrainProgram(train_program.TrainProgram):
 
     ::
 
-        host               batch, step ─┐                             ┌─> finite? count steps : stop
+        host               batch, step ─┐                             ┌─> if finite count the step, else stop
         program of each                 └─> pipeline ─> sums over     ┤
         replica                             replicas ─> update ───────┴─> if finite keep it, else restore
 

@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield building blocks, with a slot for each leg and device. Repeated every six slots, they do not collide."""
+    """Yield building blocks, with a slot for each leg and device, that do not collide if repeated every six slots."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -134,7 +134,7 @@ class _Filling:
 
     Args:
         starts: for each leg of the block (F down, F up, B down, B up), the slot of each device.
-        most_kept: largest number of Fs that a device may have run without their Ws. Then a W runs before the next F.
+        most_kept: most Fs that a device may have run without their Ws. At this number, a W runs before the next F.
     """
 
     def __init__(self, starts: Sequence[Sequence[int]], most_kept: int, num_micro_batches: int,
@@ -205,7 +205,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first: maybe a later B, if the oldest B takes no time and gets data late."""
+        """Return the B whose W can begin first: maybe a later one, if the oldest takes no time and gets data late."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 

@@ -78,7 +78,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Match the variables of all stages. For each variable of a stage, return K lists of V, one list per core."""
+        """Return for each variable of a stage: K lists, one per core, of V variables, one per stage on the core."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
@@ -91,7 +91,7 @@ class SpmdPipeline:
         return value if dimension is None else self._map.shard(value, dimension)
 
     def outer_dimension(self, shape: Any) -> int | None:
-        """Return the longest dimension that K divides, to shard; None if there is none, K is 1, or `shape` is small."""
+        """Return the dimension to shard, the longest that K divides. None if K is 1, `shape` is small or none fits."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_cores == 0 else 0 for size in shape]
         if self.num_cores == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):

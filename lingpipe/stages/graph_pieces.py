@@ -183,12 +183,12 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients. While saving a function, TensorFlow passes no `operation`, and the inputs as `gradients`."""
+    """Refuse gradients. When TensorFlow saves a function, `operation` is None and `gradients` are the inputs."""
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if a gradient is not zero. Zeros are harmless: with two tapes, TensorFlow passes them."""
+    """Fail at run time if a gradient is not zero. With two tapes, TensorFlow passes zeros, which are harmless."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):

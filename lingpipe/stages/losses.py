@@ -181,7 +181,7 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Broadcast `weights` to the shape of `values`. A weighted mean does not broadcast if the ranks are equal."""
+        """Broadcast `weights` to the shape of `values`. In a weighted mean, weights of equal rank stay as they are."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
@@ -246,7 +246,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Return the number of rows. Read it from targets if there are any: weights must not depend on outputs."""
+    """Return the number of rows. Read it from targets if there are any: loss weights must not depend on outputs."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 

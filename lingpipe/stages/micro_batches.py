@@ -112,7 +112,7 @@ def row_checks(batch: Any) -> list[tf.Operation]:
 
 
 def split(batch: Any, num_micro_batches: int) -> list:
-    """Split a nest of tensors and their Keras masks along the first dimension. A part without rows gets one."""
+    """Split a nest of tensors and their Keras masks along the first dimension. An empty part gets one row."""
     parts = [_split_leaf(leaf, num_micro_batches) for leaf in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 

@@ -136,7 +136,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
     Operations without a rule count as working row by row, as all layers of a pipeline do.
 
     Args:
-        losses: scalars in the graph of a stage. This trace has `row_rules.NUM_ROWS[0]` rows.
+        losses: scalars in the graph of a stage, traced with `row_rules.NUM_ROWS[0]` rows.
         inputs: for each input of the stage, the pair of its tensors in this trace and in the other.
         constants: tensors of the graph that count as constants, such as the moments of batch norms.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.

@@ -148,13 +148,13 @@ def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the dimensions of the first input that input number `place` lists, such as axes. None: unknown."""
+    """Return the dimensions of input 0 that input `place` lists, such as the axes of a sum. None: unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Return the dependence of an operation along the dimensions in input number `place`."""
+    """Return the dependence of an operation along the dimensions that input `place` lists."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 
@@ -166,7 +166,7 @@ def _along_last(node: Node, count: int = 1) -> Dependence:
 
 
 def _first_is_batch(node: Node) -> Dependence:
-    """Return the dependence of an operation on a batch and constants, such as a convolution."""
+    """Return the dependence of an operation whose only batch is input 0, such as a convolution."""
     return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
 
 

@@ -155,7 +155,7 @@ class Stage:
 
 
 def sublayers(layers: list[keras.layers.Layer]) -> list[keras.layers.Layer]:
-    """Return some layers with all layers inside them."""
+    """Return `layers` and all layers inside them."""
     return [sublayer for layer in layers for sublayer in layer._flatten_layers()]
 
 

@@ -106,12 +106,12 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Return seeds for `call`. `rows` is int32 `[generators of the stage, 2]`. Call each layer only once."""
+        """Return seeds for `call`. `rows` is int32 `[generators of the stage, 2]`. Call a layer once: seeds repeat."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
 
 def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:
-    """Call layers one after the other. A layer that does not take `training` passes it on to layers inside."""
+    """Call layers one after the other. Keras passes `training` on to inner layers, even if a layer does not take it."""
     told = {} if training is None else {'training': training}
     for layer in layers:
         inputs = layer(inputs, **told)

@@ -218,7 +218,7 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """Choose the tensors that `forward` retains with `retained='selected'`, once for each `needed`.
+        """On the first call for `needed`, choose the tensors that `forward` retains with `retained='selected'`.
 
         Args:
             choose: function that takes three lists (operations of the forward pass, residuals, and tensors that exist
@@ -248,7 +248,7 @@ class StageProgram:
 
     @property
     def adds_losses(self) -> bool:
-        """Whether layers add losses. If so, the last given gradient is the gradient of the losses' sum."""
+        """Whether layers add losses. If so, the gradient of their sum is the last of `given_gradients`."""
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:

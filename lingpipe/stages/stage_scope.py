@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A tensor that layers read instead of a weight. Assignments, and segments with own gradients, make new ones."""
+    """A tensor that layers read instead of a weight. Assignments and segments with their own gradient add more."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable
@@ -46,7 +46,7 @@ class StageScope(keras.StatelessScope):
 
     Args:
         variables: `Variables` of the stage; `values` are their values, as tensors.
-        watch: function of a tensor, called with every version of a trainable variable.
+        watch: function, called with each tensor that layers read instead of a trainable variable.
     """
 
     def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable[[tf.Tensor], Any]) -> None:
@@ -88,7 +88,7 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record a tensor that a layer adds as a loss: the loss is its sum. Keras calls this method."""
+        """Record a tensor whose sum a layer adds to the loss. Keras calls this method."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 

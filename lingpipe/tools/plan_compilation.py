@@ -176,7 +176,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 def _route(params, topology):
     """Return the params to compile with, and a sentence on their route.
 
-    Raise ValueError if a training run would refuse the params, even if only after the TPU system has started.
+    Raise ValueError for params that a training run refuses, at its start or after it has started the TPU system.
     """
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')

@@ -73,7 +73,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
 
 
 def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
-    """Return {name: name} for variables that a checkpoint has by the same name. Raise TrainingError if it has none."""
+    """Return {name: name} of all variables that are also in a checkpoint. Raise TrainingError if there are none."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:

@@ -130,7 +130,7 @@ class Trackers:
         self._files['train'].text(name, text, step)
 
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Add a point to each curve of 'train' or a dataset. Other processes see a dataset's points at once."""
+        """Add a point to each curve of 'train' or a dataset. A dataset's points are flushed for other processes."""
         self._files[name].scalars(step, values)
         if name != 'train':
             self._files[name].flush()

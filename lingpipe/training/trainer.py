@@ -108,7 +108,7 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return a `watchdog.for_batch` that saves, then ends the process. For `position` see `Checkpointer.save`."""
+        """Return a `watchdog.for_batch` that saves at a timeout, then exits. For `position` see `Checkpointer.save`."""
         return functools.partial(
             watchdog.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
