@@ -118,8 +118,8 @@ def creating_outside_functions() -> Iterator[None]:
 def forget_traces() -> None:
     """Make every `tf.function` of this process trace again at its next call. Call this when variables move.
 
-    A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context, to
-    which `_context` adds an object that is new after each move, and the values in a `keras.StatelessScope`.
+    A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context. To the
+    context, `_context` adds an object that is new after each move, and the values in a `keras.StatelessScope`.
     Unnecessary once TensorFlow moves variables, and its context includes Keras's scopes.
     """
     function_context.make_function_context = functools.partial(_context, object())

@@ -74,7 +74,7 @@ class _Part:
 
 
 class LocalCluster:
-    """A local cluster. It ends when processes 0 to `num_leaders` - 1, the leaders, have ended, or when any fails."""
+    """A local cluster. It ends when its leaders (the first `num_leaders` processes) end, or any process fails."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until all leaders end or a process fails. Return that process's code, a leader's nonzero code, or 0."""
+        """Run until all leaders end or a process fails. Return its exit code, else a leader's nonzero one, else 0."""
         for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
@@ -109,7 +109,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass signals only to the leaders, which still need the other processes. A third signal kills the leaders."""
+        """Pass signals only to the leaders: until these end, they need the others. A third signal kills the leaders."""
         self._num_signals += 1
         for part in self._leaders:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)

@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _paused_seconds(since: float, planned: float) -> float:
-    """Return how many seconds this process was stopped during a sleep, for example by Ctrl-Z. Limits exclude them."""
+    """Return how many seconds this process was stopped during a sleep, as by Ctrl-Z. Limits do not count them."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
@@ -54,7 +54,7 @@ class Wait:
         setting: text that names the setting of the limit, such as 'train.input_timeout_seconds=600', or ''.
         details: function that is called for each message, and returns further sentences or ''.
         position: function that returns the progress of the work. A change restarts the clock. None stops the clock,
-            because nothing waits. By default, the progress never changes, so the block is one wait.
+            because nothing waits. By default, the clock runs from the start to the end of the block.
         on_timeout: function that the thread calls at the limit, with the message; None: `end_process`.
         is_urgent: function that returns whether the process was asked to stop. If so, the limit is at most 5 seconds.
         first_warning_seconds: seconds before the first warning; None: 30. The maximum is a quarter of the limit.

@@ -83,7 +83,7 @@ class BaseInput:
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple:
-        """Return the `tf.TensorSpec`s of labels and weights, both `[batch_size]`. Prepare no data."""
+        """Return the `tf.TensorSpec`s of labels and weights, both `[batch_size]`. No data are prepared."""
         return tf.TensorSpec([params.batch_size], tf.int32), tf.TensorSpec([params.batch_size], tf.float32)
 
     @staticmethod

@@ -64,7 +64,7 @@ class ImageInput(base_input.BaseInput):
     @staticmethod
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Read batches of image files. Resize them like images of the dataset. See `BaseInput`. Prepare no data."""
+        """Read batches of image files, resized like the dataset's images. See `BaseInput`. No data are prepared."""
         cropping = _augmentation(params).cropping
         *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
@@ -172,7 +172,7 @@ def _dataset_name(p):
 
 
 def _are_own_digits(p):
-    """Return whether to read the digits of this package. If `data_dir` is set, TFDS reads 'digits' from there."""
+    """Return whether to read the 'digits' of LingPipe itself. If `data_dir` is set, TFDS reads 'digits' from there."""
     return p.dataset == digits.NAME and p.data_dir is None
 
 

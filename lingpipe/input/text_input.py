@@ -90,8 +90,8 @@ class TokenizedInput(base_input.MemoryInput):
 class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other without padding. A document begins with the tokenizer's `start_ids` (without `end_id`)
-    and ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at different places::
+    Documents follow each other without padding. Each begins with the tokenizer's `start_ids`, except any `end_id`, and
+    ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
         epoch 1   --|----1----|----2----|----0----|----3----|    and the order in which sequences are visited

@@ -236,7 +236,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {slice of a cache: number of its part}. An undivided cache is part 0."""
+    """Return {slice of a cache: number of the slice's part}. An undivided cache is part 0."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)

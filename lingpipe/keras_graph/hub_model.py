@@ -190,7 +190,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Make `assign` work part by part in the `with` block. Then initialise variables that were not assigned."""
+        """Let `assign` copy values in parts in the `with` block. Then initialise variables that were not assigned."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)

@@ -190,7 +190,7 @@ class ModelGraph:
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Return a unit's (trainable, other) weights. Leave out weights of earlier units and seed generator states."""
+        """Return a unit's (trainable, other) weights. Leave out seed generator states, and weights of earlier units."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))

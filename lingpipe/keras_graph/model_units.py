@@ -154,7 +154,7 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """The `layer` of a unit that casts, reshapes or masks the inputs of a nested model."""
+    """Value of the field `layer` in a unit that casts, reshapes or masks the inputs of a nested model."""
 
     functional: Any
 

@@ -72,7 +72,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Raise an error if an operation, such as a reshape, received None as the batch size of a symbolic tensor."""
+    """Raise an error if an operation, such as a reshape, was given None, the batch size of a symbolic tensor."""
     specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)],
                            symbol.dtype) for symbol in functional.inputs]
     with keras.StatelessScope():
@@ -80,7 +80,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Describe each layer call by its arguments. Return None if a layer receives an array, or its own `training`."""
+    """Describe each layer call by its arguments. Return None if a layer gets an array or another `training`."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):

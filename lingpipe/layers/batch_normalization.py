@@ -47,7 +47,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Return {group size of batch norm, if above 1: name of the first layer with it}. Build the layers first."""
+    """Return {group size of batch norm, if above 1: name of the first layer with it}. The layers must be built."""
     sizes: dict[int, str] = {}
     for layer in layers:
         for nested in layer._flatten_layers():

@@ -122,7 +122,7 @@ def _defaults(cls):
     """Return {name: default} for all keyword arguments of `cls(...)`. REQUIRED stands for a missing default.
 
     They come from the constructors of `cls` and of its base classes, up to the first constructor without **kwargs. If
-    a subclass has arguments, required arguments of its base class are left out: the subclass passes them.
+    a subclass has arguments, required arguments of its base class are left out, because the subclass passes them.
     """
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))

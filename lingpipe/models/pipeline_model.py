@@ -87,7 +87,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     @property
     def jit_compile(self) -> Any:
-        """Always False: no step is compiled as a whole. Setting True makes XLA compile each partition."""
+        """False, because no step is compiled as a whole. Setting True makes XLA compile each partition."""
         return False
 
     @jit_compile.setter
@@ -129,7 +129,7 @@ class PipelineModel(model_surface.ModelSurface):
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights. If `function` is None (not made yet), first refuse changed layer calls by a ValueError."""
+        """Place new weights. If `function` is None (not made yet), first raise ValueError if layer calls changed."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:

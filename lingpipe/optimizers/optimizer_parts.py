@@ -67,7 +67,7 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, keras.Variable]]:
-    """Return pairs (slot, weight). Attributes of the optimizer that list one variable per weight hold the slots."""
+    """Return pairs (slot, weight). The slots are in attributes of the optimizer that list one variable per weight."""
     weights = optimizer._trainable_variables
     own = (weights, optimizer._variables)
     lists = [kept for kept in vars(optimizer).values() if isinstance(kept, (list, tuple)) and len(kept) == len(weights)

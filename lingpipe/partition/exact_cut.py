@@ -74,12 +74,12 @@ def _balanced(costs, first_starts):
 
 
 def _as_integers(costs):
-    """Round costs to integers, so that squares are exact and ties stay ties. The largest row sum becomes 2^31."""
+    """Scale and round costs, so that squares are exact and ties stay ties. The largest row sum becomes 2^31."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Return the best end indices by dynamic programming; None if no cut fits. `best`: least cost up to each end."""
+    """Return the best end indices, or None if no cut fits. Dynamic programming; `best`: least cost up to each end."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
     for prefix, earliest in zip(prefixes, first_starts):

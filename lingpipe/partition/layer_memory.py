@@ -212,7 +212,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return the memory of each layer. Its inputs are all that a partition beginning with this layer receives."""
+    """Return the memory of each layer. Its inputs are all that a partition receives if it begins with the layer."""
     # Inputs are tensors that exist before the layer and that the layer, or a later one, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []

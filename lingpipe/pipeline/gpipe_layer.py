@@ -18,7 +18,7 @@ from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 
 class _Untracked:
-    """Objects that are not saved: Keras and TensorFlow search only layers and collections for what to save."""
+    """Objects that are not saved. Keras and TensorFlow look for what to save only in layers and collections."""
 
     def __init__(self, source: layer_sources.LayerSource, chosen: list[str]) -> None:
         self.source, self.chosen = source, chosen
@@ -284,7 +284,7 @@ class GPipeLayer(construction.Constructors):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether `training` is True for some layer: by default, as in image augmentation, or in a model's call."""
+        """Whether training=True is some layer's default, as in image augmentation, or given in a model's call."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]

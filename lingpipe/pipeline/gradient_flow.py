@@ -128,7 +128,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
             given[operation] = given.get(operation, nothing).union(*read)
 
     def of(gradient: Any) -> _Given:
-        """Return the given gradients that `gradient` depends on."""
+        """Return which given gradients `gradient` depends on."""
         # A constant gradient, such as that of tf.sign, must still be summed if there is any loss, so all are returned.
         return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 
@@ -164,7 +164,7 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor for gradients of added losses. It makes `finish` in effect divide them by `total_rows`."""
+        """Factor for gradients of added losses. In effect, `finish` then divides them by `total_rows`."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)

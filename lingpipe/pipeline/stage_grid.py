@@ -68,7 +68,7 @@ class MiniBatch:
             return micro_batches.join(outputs, self.row_counts)
 
     def take_sums(self) -> micro_batches.Sums:
-        """Build and return the sums of all actions over all replicas. To be called once."""
+        """Build and return the `Sums` of all actions and replicas. To be called once."""
         parts = [execution.take_sums() for execution in self._executions]
         if len(parts) == 1:
             return parts[0]

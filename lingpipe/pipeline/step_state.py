@@ -187,8 +187,8 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
             a nest of `tf.TensorSpec`s.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         by_layer: whether backward passes run layer by layer, for recompute='layer'.
-        is_whole_batch: whether the specs describe a whole batch. For one, it makes no difference whether an added loss
-            is a sum or a mean.
+        is_whole_batch: whether the specs describe a whole batch. If so, it does not matter whether an added loss is a
+            sum or a mean.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:

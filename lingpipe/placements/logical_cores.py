@@ -103,7 +103,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return train_program.numbers_of(self._train_on(out, step), metrics)
 
     def _deciding(self):
-        """Return a scope that sets no device, because a program on cores has no host."""
+        """Return an empty scope, because a program on TPU cores cannot decide on the host's CPU."""
         return contextlib.nullcontext()
 
     def _if_finite(self, is_finite, update):

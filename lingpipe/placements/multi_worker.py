@@ -150,7 +150,7 @@ class Workers(collectives.Group, experiment.Placement):
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Return the key of a device's group. Keys are in order of first use, because names differ between workers."""
+        """Return the key of a device's group. Groups are numbered by first use: names differ between workers."""
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):

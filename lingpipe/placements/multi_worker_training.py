@@ -137,7 +137,7 @@ def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Raise LostWorkerError if another worker is lost in the `with` block; TrainingError if it ended by an error."""
+    """In the `with` block, raise LostWorkerError if another worker is lost, TrainingError if one ended by an error."""
     try:
         yield
     except _OF_OTHERS as error:

@@ -187,7 +187,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
 
 def _answer(values, results):
-    """Fetch results in a thread. Keep no reference to a call, so that its function can be freed while servers run."""
+    """Fetch results in a thread. Keep no reference to a call: its function must be freed before servers end."""
     while True:
         value = values.get()
         try:

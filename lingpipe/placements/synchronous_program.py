@@ -87,7 +87,7 @@ class SynchronousProgram(server_program.ServerProgram):
             return slots.read_value()
 
     def _apply_shares(self, rows):
-        """Build the update from all shares. `rows`, `[shares, 1 + sums]`, has the losses in column 0."""
+        """Build the update from all shares. A row of `rows` has the loss of a share, then its metric sums."""
         of_shares = self._sums_in(rows[:, 1:])
         sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
         weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
@@ -100,14 +100,14 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Split `rows` `[shares, sums]` into the nest of sums, each `[shares, ...]`."""
+        """Split the columns of `rows` into the nest of sums, each `[shares, ...]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return each variable's mean gradient over the shares, or None, and half of each mean's squared norm."""
+        """Return two lists: mean gradients over the shares (or None), and half the squared norm of each mean."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))

@@ -46,7 +46,7 @@ class LayerStack:
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return each layer's `LayerMemory` for a micro-batch size. The loss is assumed as large as the last outputs.
+        """Return each layer's `LayerMemory` for a micro-batch size. The loss counts as much as the last outputs.
 
         Layers are traced only for the smallest and the largest size. Memory in between is interpolated linearly.
         """
@@ -159,7 +159,7 @@ def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
 
 
 def validate(p: hyperparams.Params, source: Any = None) -> None:
-    """Raise ValueError for params that `GPipeLayer` refuses, except 'auto'. See `make_setting` for `source`."""
+    """Raise ValueError for params that `GPipeLayer` refuses. 'auto' is allowed. See `make_setting` for `source`."""
     defaults = {'num_partitions': 1, 'num_micro_batches': 1, 'recompute': 'stage', 'num_replicas': 1,
                 'partition_by': 'flops', **search.an_order(p)}
     open_fields = {field: value for field, value in defaults.items() if p.Get(field) == AUTO}

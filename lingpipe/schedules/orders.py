@@ -28,8 +28,8 @@ def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
 def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedule:
     """Run backward passes as early as possible, in turn with forward passes (1F1B).
 
-    Megatron, arXiv 2104.04473, Figure 4. Without transfers, devices wait as long as with GPipe. Device i, counted from
-    0, keeps the activations of at most min(K - i, M) micro-batches::
+    Megatron, arXiv 2104.04473, Figure 4. If transfers take no time, devices wait as long as with GPipe. Device i,
+    counted from 0, keeps the activations of at most min(K - i, M) micro-batches::
 
         device 0  F0F1F2........B0--F3B1--..B2--..B3--
         device 1  ..F0F1....B0--F2B1--F3B2--..B3--....

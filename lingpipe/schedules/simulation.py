@@ -67,7 +67,7 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
     """Simulate all actions. Each one starts as soon as its device is free and its data have arrived.
 
-    A B or W that takes no time has no call, so the device does not wait for its data. An example is the B of the first
+    If a B or W takes no time, nothing runs, and the device does not wait for data. An example is the B of the first
     stage if the backward pass is split. The `Span`s are sorted by start, and the first starts at 0.
 
     Args:

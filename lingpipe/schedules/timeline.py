@@ -108,7 +108,7 @@ class StepTimes:
 
     @property
     def idle(self) -> float:
-        """Seconds that a device waits until all actions of the step have ended, as a mean over devices."""
+        """Seconds in which a device runs nothing before all actions of the step have ended, as a mean over devices."""
         return max(self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE)), 0.0)
 
     @property

@@ -39,7 +39,7 @@ _MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per d
 
 
 class _Shape(NamedTuple):
-    """The choices that a V-shaped schedule has: slots between devices, and memory limits."""
+    """What a V-shaped schedule chooses from: numbers of time slots between devices, and memory limits."""
 
     # to choose among: tuples of the slots from one device to the next, for F down, F up, B down, B up
     legs: tuple[tuple[int, int, int, int], ...]
@@ -66,8 +66,8 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
     """Keep about half as many activations as 1F1B, and wait less than 1F1B (V-Half).
 
-    From F to B, every device keeps the activations of at most (K + 2) // 2 micro-batches. From F to W, it keeps the
-    activations of at most two micro-batches more (arXiv 2405.15362, section 3.2).
+    From F to B, every device keeps the activations of at most (K + 2) // 2 micro-batches. From F to W, it keeps
+    the activations of at most (K + 2) // 2 + 2 (arXiv 2405.15362, section 3.2).
     """
     most = 2 * ((num_devices + 2) // 2)
     shape = _Shape(((1, 2, 1, 2), (1, 2, 2, 1)), most, (most, most + 2, most + 4))
@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield building blocks, with a slot for each leg and device, that do not collide if repeated every six slots."""
+    """Yield building blocks (a slot for each leg and device) that do not collide if repeated every six slots."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -179,7 +179,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run an F or B, but first Ws that fill a wait or free memory. Return False if data or memory is missing."""
+        """Run Ws that fill a wait or free memory, then an F or B. Return False if data or memory is missing."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:
             return False
@@ -205,7 +205,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first: maybe a later one, if the oldest takes no time and gets data late."""
+        """Return the B whose W can begin first: not the oldest if that B takes no time and its data arrive too late."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 

@@ -78,7 +78,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return for each variable of a stage: K lists, one per core, of V variables, one per stage on the core."""
+        """Return, for each variable of a stage, K lists (one per core) of V variables (one per stage of the core)."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
@@ -238,7 +238,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the pipeline's input.
 
     Raises:
-        ValueError: the pipeline was made from a Keras model, or one program cannot run its layers or params.
+        ValueError: the pipeline was made from a Keras model, or its layers or params do not fit one program.
     """
     if pipe.model is not None:
         raise ValueError("tpu_route='spmd' takes a list of layers that are alike, but model is set. Set "

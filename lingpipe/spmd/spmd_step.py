@@ -57,7 +57,7 @@ class SpmdStep:
         self._optimizer = optimizer_parts.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Return an `SpmdState` of variables, without `step`. K lists of V variables stand for a tensor `[K, V, ...]`.
+        """Return an `SpmdState` of variables, without `step`. A tensor `[K, V, ...]` is K lists of V variables here.
 
         Args:
             average_of: function from a variable to the variable that holds its moving average; None: no averages.
@@ -182,6 +182,6 @@ def _stage_penalties(regularizer, values):
 
 
 def _slot_rows(slots, variables):
-    """Return, for each kind of slot such as momentum, K lists of V slots that match `variables`."""
+    """Return a list with an entry for each kind of slot, such as momentum: K lists of V slots, like `variables`."""
     rows = [[slots(variable) for variable in row] for row in variables]
     return [[[slot[index] for slot in row] for row in rows] for index in range(len(rows[0][0]))]

@@ -89,7 +89,7 @@ class SpmdVariables:
         cores      slices, the same on every replica:    read and assigned by steps
 
     Args:
-        outer_dimension: function `(shape) -> dimension to shard, or None` for variables outside the stages.
+        outer_dimension: function `(shape) -> dimension to shard or None`, for variables outside the stages.
     """
 
     def __init__(self, variables: SpmdState, outer_dimension: Callable[[Any], int | None], cores: Any) -> None:

@@ -97,8 +97,8 @@ class BatchStatistics:
 def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Combine the statistics `[3, channels]` of all replicas.
 
-    By the law of total variance, the new variance averages `variance + (mean - new mean)**2` over the replicas. All
-    averages weight a replica by its number of values. `total` sums a tensor over all replicas.
+    By the law of total variance, the new variance averages `variance + (mean - new mean)**2` over the replicas. In all
+    averages, a replica's weight is its number of values. `total` sums a tensor over all replicas.
     """
     mean, variance, count = tf.unstack(statistics)
     whole = total(count)

@@ -188,7 +188,7 @@ def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if a gradient is not zero. With two tapes, TensorFlow passes zeros, which are harmless."""
+    """Fail at run time if a gradient is not zero. Zeros are harmless; nested gradient tapes pass them."""
     is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
                if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):

@@ -28,7 +28,7 @@ class LossAndStates:
         self.results = {name: state.result for name, state in states.items()}
 
     def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
-        """Return one dictionary: {name: (sum, weight)} of the loss function, and {name: sums} of the states."""
+        """Return {name: (sum, weight)} of the loss function, merged with {name: sums} of the states."""
         metrics = self._metrics(y_true, outputs)
         taken = sorted(metrics.keys() & self._states.keys())
         if taken:
@@ -246,7 +246,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Return the number of rows. Read it from targets if there are any: loss weights must not depend on outputs."""
+    """Return the number of rows. Prefer targets, because the weight of a loss must not depend on outputs."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 

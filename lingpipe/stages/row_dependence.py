@@ -80,7 +80,7 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     Args:
         operations: the operations of the trace with `row_rules.NUM_ROWS[0]` rows, in the graph's order.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
-        otherwise: rule for operations that have no rule; returns one `Dependence`, or a list of one for each result.
+        otherwise: rule for operations outside `row_rules.RULES`; returns one `Dependence`, or a list: one per result.
     """
     found, others = dict(given), {operation.name: operation for operation in other.get_operations()}
     for operation in operations:

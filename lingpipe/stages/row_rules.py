@@ -103,7 +103,7 @@ def _row_by_row(node: Node) -> Dependence:
 
 
 def _linear(node: Node) -> Dependence:
-    """Return the dependence of the only input, or MIXED if a sum is cast to integers."""
+    """Return the dependence of the input, or MIXED if it is a sum that is cast to integers."""
     is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
     return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
 
@@ -154,7 +154,7 @@ def _axes_of(node: Node, place: int = 1) -> set[int] | None:
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Return the dependence of an operation along the dimensions that input `place` lists."""
+    """Return the dependence of an operation along the axes that input `place` contains."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 
@@ -242,7 +242,7 @@ def _gathered(node: Node) -> Dependence:
 
 
 def _filled(node: Node, place: int = 0) -> Dependence:
-    """Return the dependence of a broadcast. A constant that is repeated for each row becomes ROWS."""
+    """Return the dependence of a broadcast. A constant that is repeated for each row counts as ROWS."""
     return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))
 
 

@@ -23,7 +23,7 @@ class Variables(NamedTuple):
 
 
 class LayerSegment:
-    """A segment of one layer. A stage may recompute each of its segments separately."""
+    """A segment that consists of one layer. A stage may recompute each of its segments separately."""
 
     call_index = 0
 
@@ -106,7 +106,7 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Return seeds for `call`. `rows` is int32 `[generators of the stage, 2]`. Call a layer once: seeds repeat."""
+        """Return seeds for `call`. `rows` is int32 `[generators of the stage, 2]`. Calls of a layer get equal seeds."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
 
 

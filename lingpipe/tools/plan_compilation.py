@@ -174,7 +174,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Return the params to compile with, and a sentence on their route.
+    """Return the params to compile with, and a sentence on their `tpu_route`.
 
     Raise ValueError for params that a training run refuses, at its start or after it has started the TPU system.
     """

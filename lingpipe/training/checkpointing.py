@@ -59,7 +59,7 @@ class BackgroundWriter:
 
 
 def _let_others_go_first() -> None:
-    """Lower this thread's priority, so that training steps get the cores first. On Linux each thread has its own."""
+    """Lower this thread's priority, so that steps get the cores first. On Linux each thread has its own priority."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 

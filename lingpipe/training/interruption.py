@@ -38,7 +38,7 @@ class Interruption:
         self._stop()
 
     def end_process(self) -> NoReturn:
-        """End this process at once, from any thread: after Ctrl-C by SIGINT, otherwise with exit code TRY_AGAIN."""
+        """End this process at once, from any thread: by SIGINT after Ctrl-C, otherwise with exit code TRY_AGAIN."""
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()

@@ -41,7 +41,7 @@ class SummaryWriter:
                 tf.summary.scalar(name, value, step=step)
 
     def text(self, name: str, text: str, step: int) -> None:
-        """Write a text of a step. TensorBoard shows the text with all spaces."""
+        """Write a text of a step. TensorBoard preserves the spaces of the text."""
         with self._writer.as_default():
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
