@@ -22,7 +22,7 @@ class ImageInput(base_input.BaseInput):
     ```
 
     A bad record becomes a black image of weight 0. So other records keep their positions, and the number of batches
-    stays the same. Examples of other shares are skipped before their pixels are read.
+    stays the same. Examples that other processes train on are skipped before their pixels are read.
     """
 
     example_name = 'images'

@@ -107,7 +107,7 @@ def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
 
 
 def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
-    """Flatten targets and sample weights. Return (`Targets`, the `Structure` that restores the pair)."""
+    """Flatten targets and sample weights. Return (`Targets`, the `Structure` that restores both)."""
     is_listed = isinstance(sample_weight,
                            (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
     pair = (y_true, sample_weight[0] if is_listed else sample_weight)
@@ -127,7 +127,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum. A weight of None stands for the micro-batch's fraction of the batch."""
+    """Wrap a loss that is a sum. Its weight None means the micro-batch's fraction of the batch."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

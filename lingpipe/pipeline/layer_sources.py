@@ -81,7 +81,7 @@ class LayersOfParams(_Layers):
 
     @functools.cached_property
     def layers(self) -> list[keras.layers.Layer]:
-        """List of the Keras layers. Their weights have no values before `runs`."""
+        """List of the Keras layers. The method `runs` gives values to their weights."""
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack

@@ -42,7 +42,7 @@ def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
 
 
 def place_here(params: Any, kind: Any = None) -> tuple[Any, experiment.Placement]:
-    """Return params with numbers instead of 'auto', and their `Placement` here; see `set_up_here`."""
+    """Return params with numbers instead of 'auto', and a `Placement` on this machine; see `set_up_here`."""
     return _placed(params, *set_up_here(params.task.body, kind), kind)
 
 

@@ -85,7 +85,7 @@ class Setting:
     stack: Any  # `LayerStack`
     accelerator: Any  # `Accelerator` of every device
     memory_limit: int | None  # bytes of a device; None: no limit
-    num_slots: float  # slots that a device keeps per weight, divided by the number of replicas
+    num_slots: float  # the optimizer's slots per weight, divided by the number of replicas
     dtype: str = 'float32'  # compute dtype, for the peak of the accelerator
     layer_times: Any = None  # function from a micro-batch's size to a measured list of `LayerTime`; None: not measured
     num_replicas: int = 1  # pipelines side by side; all other fields describe one of them, with its share of a batch

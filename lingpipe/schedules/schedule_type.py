@@ -51,7 +51,7 @@ class Schedule:
 
     @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the largest number of stages on a device. Devices differ only in a user's own schedule."""
+        """V, the largest number of stages on a device. Only a user's own schedule has unequal numbers."""
         return max(collections.Counter(self.stage_devices).values())
 
     @property

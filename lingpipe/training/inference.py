@@ -109,7 +109,7 @@ class CheckpointGeneration(evaluation.TrainedTask):
         """Print prompts and their continuations, and return the continuations.
 
         Args:
-            prompts: beginnings of documents, or texts that the model reads. They form groups, at most one per device.
+            prompts: beginnings of documents, or source texts for an encoder. They form groups, at most one per device.
                 All groups are processed at the same time.
             num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
         """
