@@ -85,7 +85,7 @@ class ModelSurface(keras.Model):
 
     @property
     def input_spec(self) -> Any:
-        """The input specs of the source; None without a source. Keras checks inputs against these specs."""
+        """Specs of the inputs of the model that was cut, which Keras checks inputs against; None without a model."""
         return getattr(self.source, 'input_spec', None)
 
     @property

@@ -139,13 +139,15 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Return params. In training, choose a route for tpu_route='auto', and print the route and the reason.
+    """Return params. For tpu_route='auto' in training, choose a route, and print the route and the reason.
 
-    The first choice is 'spmd', if it can train the model. It needs K >= 2, and identical layers that divide evenly
-    among the stages. The batch size must be a multiple of M times the number of replicas. At most half of a core's work
-    may be outside the stages. 'spmd' sets `partition_by` to the end indices of the stages. The next choice is
-    'logical_cores', if every core has a replica, or if the replicas fill the system and share statistics. The last is
-    'stage_programs'.
+    The route is the first of these that is possible:
+
+    * 'spmd', which sets `partition_by` to the end indices of the stages. K is at least 2, and identical layers divide
+      evenly among the stages. The batch size is a multiple of M times the number of replicas. At most half of a core's
+      work is outside the stages.
+    * 'logical_cores'. The replicas fill the system, and have one partition each or share statistics.
+    * 'stage_programs'.
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
