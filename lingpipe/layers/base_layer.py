@@ -187,8 +187,8 @@ def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
     If the block assigns a value to such a variable, as a layer's `build` may, the value becomes the initial value.
-    Assignments to allocated variables take effect at the end of the block. Keras queues variables without values, to
-    allocate them when the next ordinary scope closes. This block removes its own variables from the queue.
+    Assignments to allocated variables take effect at the end of the block. Keras keeps a queue of variables that it
+    allocates when the next ordinary scope closes. This block removes its own variables from the queue.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)
     try:

@@ -127,7 +127,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum. Its weight None means the micro-batch's fraction of the batch."""
+    """Wrap a loss that is a sum. Results have the weight None: the micro-batch's fraction of the batch."""
     def metrics(y_true, outputs, sample_weight):
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 

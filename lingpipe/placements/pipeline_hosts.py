@@ -94,8 +94,8 @@ def wait_for_all(config: cluster_config.ClusterConfig) -> None:
 def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
-    TensorFlow's public function for this would start a second server at the chief's port. Data on the devices of
-    workers that remain can still be read. TensorFlow first waits for running operations, which may never end if they
+    TensorFlow's public function for this would start a second server at the chief's port. The remaining workers keep
+    the data on their devices. TensorFlow first waits for running operations, which may never end if they
     were streamed to a lost worker. It also waits if another worker is lost during the call. If the wait takes 60
     seconds, the process ends, to be started again.
     """
