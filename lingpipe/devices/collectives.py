@@ -99,10 +99,10 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its tensors
-        two_dimensional   half of each tensor goes down every column, then     0 ─> 1      the other half with the axes
-                          along the owner's row                                |    |      swapped: both directions of
-                                                                               v    v      a torus are busy
-                                                                               2 ─> 3
+        two_dimensional   half of each tensor is summed along the columns,     0 ─> 1
+                          then along the owner's row; the other half along     |    |
+                          the rows, then along the owner's column: both        v    v
+                          directions of a torus are busy                       2 ─> 3
         nccl              NVIDIA's all-reduce, by tf.distribute
 
     Args:

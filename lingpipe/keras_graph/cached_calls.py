@@ -85,7 +85,7 @@ class CachedCall:
         token ids ─> operations that need weights of stage 0 ─> ... of stage 1 ─> logits, hidden states
                           ^                   │                  ^     │
                           │                   v                  │     v
-                      cache[:, 0]     stack([cache 0,        cache[:, 1] , cache 1])
+                      cache[:, 0]        new cache 0       cache[:, 1]  new cache 1
 
     An operation belongs to the last stage whose weights it depends on. So data flow only to later stages. Results that
     depend on no weights are computed in every stage that needs them. A plain model stacks the caches of its layers into

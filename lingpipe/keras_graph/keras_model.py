@@ -200,7 +200,7 @@ class ModelGraph:
         return [weight for weight in frozen if self._is_own(weight, index)]
 
     def _is_own(self, weight, index):
-        """Return whether no earlier unit uses a weight."""
+        """Return whether no earlier unit uses `weight`."""
         return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:

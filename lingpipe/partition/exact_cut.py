@@ -20,7 +20,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
     A single layer that costs more than the others together, such as an embedding or a softmax, gets its own partition.
     The other layers are balanced without it. If cuts are equally good, later partitions get more layers.
 
-    If a device has several stages, each of them is balanced by itself, because a schedule waits for single stages. But
+    If a device has several stages, each stage counts as a partition, because a schedule waits for single stages. But
     the limit applies to the sum of their bytes, which the search ignores. If the sum exceeds the limit, the search is
     repeated with lower limits for single stages, and the first cut that fits is taken. A better cut may exist.
 
@@ -29,7 +29,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
             cost more in a later partition. (In 1F1B it costs less in the last stage, which recomputes nothing.)
         num_partitions: number of partitions on all devices, between 1 and L.
         memory: function `(partitions, starts, ends) -> bytes` of three integer arrays, such as
-            `memory_model.MemoryModel`. The bytes must not fall with more layers, or rise in a later partition.
+            `memory_model.MemoryModel`. The bytes must not fall with more layers, nor rise in a later partition.
             It can be None only without `memory_limit`.
         memory_limit: bytes of one device, which no partition may exceed; None: no limit.
         devices: for each partition the index of its device; None: each partition has a device of its own.

@@ -88,8 +88,8 @@ class MemoryBudget:
         """Return an error message: why no cut was found, and what to do.
 
         Args:
-            closest: end indices of a cut in which each stage fits, but not all stages of some device together. None:
-                there is no cut in which each stage fits.
+            closest: end indices of a cut in which every single stage fits, but some device cannot hold all its stages.
+                None: there is no cut in which every single stage fits.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '

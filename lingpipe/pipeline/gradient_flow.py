@@ -252,7 +252,7 @@ def _refuse_other_weights(read: Iterable[tf.Variable], trained: list[keras.Varia
 def _finish_on_device(device: str, variables: list[keras.Variable], weights: list[tf.Tensor], parts: list[list],
                       total_weight: tf.Tensor, group: collectives.Group,
                       trained: list[keras.Variable]) -> StageGradients:
-    """Compute the `StageGradients` of one stage's variables on a device."""
+    """Compute one device's `StageGradients` for variables of one stage."""
     def finish(weights: list, parts: list, total_weight: tf.Tensor) -> tuple:
         totals = [micro_batches.total(each, variable.shape) if each else tf.zeros_like(weight)
                   for each, variable, weight in zip(parts, variables, weights)]

@@ -205,7 +205,7 @@ def _room(params, mesh):
 
 
 def _with_all_replicas(params, mesh):
-    """Return params with num_replicas=1, because one program is built, and all replicas that fit run it."""
+    """Return params with num_replicas=1: one program is built, and runs on as many replicas as fit."""
     p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(

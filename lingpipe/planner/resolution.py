@@ -46,7 +46,7 @@ class LayerStack:
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return each layer's `LayerMemory` for a micro-batch size. The loss counts as much as the last outputs.
+        """Return each layer's `LayerMemory` for a micro-batch size. The loss adds the size of the last outputs.
 
         Layers are traced only for the smallest and the largest size. Memory in between is interpolated linearly.
         """

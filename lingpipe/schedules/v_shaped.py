@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield building blocks (a slot for each leg and device) that do not collide if repeated every six slots."""
+    """Yield building blocks (a slot for each leg and device) whose repetitions every six slots do not collide."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -205,7 +205,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first: the oldest, unless that B takes no time and its data come too late."""
+        """Return the B whose W can begin first. A B of zero time may get data late, so it is not always the oldest."""
         pending, free = self._pending[device], self._free[device]
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 

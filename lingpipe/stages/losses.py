@@ -246,7 +246,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Return the number of rows. Prefer targets, because the weight of a loss must not depend on outputs."""
+    """Return the number of rows, of the targets if there are any: a loss's weight must not depend on outputs."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 
