@@ -174,7 +174,7 @@ def leave_tpu_to_server(config: cluster_config.ClusterConfig,
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Start the server of host 0 by the chief's command line and --task=worker:0. The server ends with the chief."""
+    """Start the server of host 0: the chief's command line with --task=worker:0. The server ends with the chief."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return waits.start([*command, '--task=worker:0'], env=own)
 

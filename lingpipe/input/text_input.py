@@ -90,8 +90,9 @@ class TokenizedInput(base_input.MemoryInput):
 class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other without padding. Each begins with the tokenizer's `start_ids`, except any `end_id`, and
-    ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at different places::
+    Documents follow each other without padding. Each begins with the tokenizer's `start_ids`, where any `end_id` is
+    left out, and ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at
+    different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
         epoch 1   --|----1----|----2----|----0----|----3----|    and the order in which sequences are visited
@@ -217,7 +218,7 @@ def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: 
     `end_id`, which also pads the last sequence.
 
     Returns:
-        Rows, int32 `[count, length + 1]`, and weights, float32 `[count, length]`, of all tokens but the first in a row.
+        Rows, int32 `[count, length + 1]`, and weights, float32 `[count, length]`. A row's first token has no weight.
     """
     advance = length - context
     count = 1 + max(0, -(-(len(tokens) - length) // advance))

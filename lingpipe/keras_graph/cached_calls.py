@@ -110,7 +110,7 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph. A text's first call takes whole caches, later ones the returned `Parts`.
+        """Run the method in the current graph. Pass a text's whole caches first, and the returned `Parts` later.
 
         Args:
             *arguments, **named: arguments of the method: nests of tensors `[batch, ...]` and other objects.

@@ -25,7 +25,7 @@ class REQUIRED:
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
     """Return Params of a Keras layer, with one field per argument of its constructor.
 
-    Give an inner layer as Params, because all instances would share a layer object. Other Keras objects, such as
+    Give an inner layer as Params, not as an object that all instances would share. Other Keras objects, such as
     initializers, are replaced by their Params. So each Instantiate makes new inner objects.
 
     Args:

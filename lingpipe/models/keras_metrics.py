@@ -53,7 +53,7 @@ class MetricState:
         micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
         micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
 
-    When the shapes are known, a trial on random examples checks this. `make_states` describes `arguments`.
+    When the shapes are known, a trial on random examples checks this. For `arguments` see `make_states`.
     """
 
     def __init__(self, params: hyperparams.InstantiableParams, arguments: Callable) -> None:

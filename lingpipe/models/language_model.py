@@ -78,7 +78,7 @@ class LanguageModel(base_task.BaseTask):
                 f'{vocab_size} logits.')
 
     def sample(self, training_input: Any, read: Callable) -> str | None:
-        """Return a sample text; None if `sample_length` is 0 or a source is missing. Every call uses the same seed."""
+        """Return a sample; None if `sample_length` is 0 or a source text is missing. Every call uses the same seed."""
         p = self.params
         if not p.sample_length or not p.sample_prompt and prompted_texts.reads_sources(training_input.input_spec):
             return None

@@ -152,7 +152,7 @@ class ModelSurface(keras.Model):
                 os.remove(new)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Load weights; see `keras.Model.load_weights`. LoRA then adds nothing until it is trained."""
+        """Load weights; see `keras.Model.load_weights`. Afterwards LoRA adds nothing to outputs until it is trained."""
         with lora.able_to_learn(self):
             super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 

@@ -242,7 +242,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Return the gradient of each variable. None: no loss depends on the variable, so it has no weight decay."""
+        """Return the gradient of each variable. Return None if no loss depends on it, which prevents weight decay."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables

@@ -16,7 +16,7 @@ from lingpipe.pipeline import gpipe_layer
 class StackTask:
     """A stack of layers that generates text, with the interface of KerasHub's tasks.
 
-    Layers that treat positions separately and alike, such as dense layers and layer norms, work as they are. Any other
+    Layers that apply one function to each position, such as dense layers and layer norms, work as they are. Any other
     layer needs a method `decode(inputs, cache, start) -> outputs, cache`. If it has a cache, it needs a second method,
     `initial_cache(batch_size, length)`.
 
@@ -158,7 +158,7 @@ class TargetTexts(_Texts):
             'Seq2SeqLMPreprocessor', encoder_sequence_length=source_length, decoder_sequence_length=target_length)
 
     def texts(self, sources: Sequence[str], num_tokens: int) -> list[str]:
-        """Return the targets of source texts, the same in every call.
+        """Generate a target for each source text. Equal calls return equal targets.
 
         Args:
             num_tokens: largest number of tokens of a target; fewer if the model ends the target, or has no room.

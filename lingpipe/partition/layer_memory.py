@@ -212,7 +212,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return the memory of each layer. Its inputs are all that a partition receives if it begins with the layer."""
+    """Return the memory of each layer. Inputs of a layer are all inputs of a partition that begins with it."""
     # Inputs are tensors that exist before the layer and that the layer, or a later one, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -293,7 +293,7 @@ class _Traced:
         return rows
 
     def _fullest_moment(self, operations):
-        """Return the peak bytes of operations. Gradients of outputs stay to the end, because they are arguments."""
+        """Return the peak bytes of operations. Gradients of outputs count throughout, because they are arguments."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
         gradients = size(self._given, self._tensor_size)

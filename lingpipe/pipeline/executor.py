@@ -285,7 +285,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A computed 1. With a constant, TensorFlow would make a new backward function for each micro-batch."""
+        """A computed 1.0. With a constant, TensorFlow would make a new backward function for each micro-batch."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0
 

@@ -227,7 +227,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, is_choosing=False):
-    """Return the SPMD pipeline without weights. Raise ValueError if it cannot run, or (`is_choosing`) wastes time."""
+    """Return the SPMD pipeline without weights. Raise ValueError if it cannot run. `is_choosing`: or is slow."""
     spmd_cores.validate(params.task.body)
     specs, pipe = experiment.input_spec(params), _built(params)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)

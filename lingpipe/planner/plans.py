@@ -152,8 +152,8 @@ class Plan:
     def summing_time(self) -> float:
         """Lower bound on the seconds to sum the replicas' gradients and send the new weights.
 
-        With R replicas, summing moves (R - 1) / R of a device's gradient bytes, and so does sending (Thakur et al.
-        2005, section 4.4: the lower bound of a reduction).
+        With R replicas, summing gradients moves (R - 1) / R of a device's gradient bytes (Thakur et al. 2005, section
+        4.4: the lower bound of a reduction). Sending the weights moves as much.
         """
         return self._summing_time(self.setting.accelerator.link_bandwidth)
 

@@ -133,7 +133,7 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
 
 
 def _ranked(combinations, p):
-    """Make plans, lowest bound on the step time first, until no later plan can be among the best."""
+    """Make plans, in ascending order of `bound`, until no later plan can be among the best."""
     found: list[plans.Plan] = []
     for each in sorted(combinations, key=lambda each: each.bound):
         times = sorted(plan.step_time for plan in found if plan.fits)[:NUM_SHOWN]

@@ -134,7 +134,7 @@ def _in_turn(forward: Sequence[Action], backward: Sequence[Action], num_warm_up:
 
 
 def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int, chunks: Any) -> tuple[Action, ...]:
-    """Return a device's actions in rounds. In a round, K micro-batches go through one stage after another."""
+    """Return a device's actions in rounds. In a round, each stage in turn takes the same K micro-batches."""
     return tuple(Action(kind, chunk * num_devices + device, micro_batch)
                  for first in range(0, num_micro_batches, num_devices)
                  for chunk in chunks

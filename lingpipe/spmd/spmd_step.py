@@ -57,7 +57,7 @@ class SpmdStep:
         self._optimizer = optimizer_parts.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Return an `SpmdState` of variables, without `step`. A tensor `[K, V, ...]` is K lists of V variables here.
+        """Return an `SpmdState` without `step`. It has K lists of V variables where others have a tensor `[K, V, ...]`.
 
         Args:
             average_of: function from a variable to the variable that holds its moving average; None: no averages.
@@ -169,7 +169,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Compute a penalty for each weight in `[K, V, ...]`. Return the sum of the penalties, and its gradient."""
+    """Penalize the weight of each stage in `[K, V, ...]`. Return the sum of the penalties, and its gradient."""
     if regularizer is None:
         return _penalty(None, values)
 

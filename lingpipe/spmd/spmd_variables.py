@@ -31,7 +31,7 @@ class SlicedVariable:
         self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
 
     def to_cores(self) -> None:
-        """Copy the value of the host to the cores of every replica."""
+        """Copy the value on the host to the cores of every replica."""
         parts = self._host_parts()
         for row in self.slices:
             for variable, part in zip(row, parts):

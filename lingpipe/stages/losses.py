@@ -181,7 +181,7 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Broadcast `weights` to the shape of `values`. In a weighted mean, weights of equal rank stay as they are."""
+        """Broadcast `weights` to the shape of `values`. In a weighted mean, weights of equal rank are not broadcast."""
         is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 

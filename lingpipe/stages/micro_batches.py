@@ -180,7 +180,7 @@ def _join_leaves(rows: Any, *leaves: Any) -> Any:
 
 
 def _join_tensors(rows: RowCounts, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Concatenate tensors. Drop the row that an empty micro-batch was given to compute on."""
+    """Concatenate tensors. Drop the extra row that `split` gives to an empty micro-batch."""
     return tf.concat([tensor if isinstance(count, int) else tensor[:count] for count, tensor in zip(rows, tensors)], 0)
 
 

@@ -195,7 +195,7 @@ def _half_square_sum(node: Node) -> Dependence:
 
 
 def _moved(node: Node, data: slice = slice(1)) -> Dependence:
-    """Return the common dependence of the inputs in slice `data`. Return MIXED if there is none, or rows are lost."""
+    """Return the common dependence of the inputs in slice `data`. Return MIXED if there is none or if rows are lost."""
     value = node.given[data][0]
     is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
     return value if is_kept and set(node.given[data]) == {value} else MIXED

@@ -271,7 +271,7 @@ class StageProgram:
 
         Args:
             key: names the piece, which is cut out of the graph at the first call.
-            feeds: more tensors at which to cut the graph, if `values` has them.
+            feeds: more tensors that the piece may take as inputs. Only those in `values` are used.
         """
         if key not in self._pieces:
             given = [*self._all_arguments, *self.trace.given_gradients, *self._given_sums]

@@ -62,8 +62,8 @@ def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
 def breakdown(step: timeline.StepTimes) -> Breakdown:
     """Return the `Breakdown` of a step.
 
-    Two simulations of the schedule divide the waiting. Waiting in a simulation with equal stages is the bubble. A
-    simulation with measured durations adds the imbalance. All other waiting in the measured step is transfer.
+    Two simulations of the schedule divide the waiting. The bubble is the waiting in a simulation with equal stages. The
+    imbalance is what a simulation with measured durations waits longer. All other waiting is transfer.
     """
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
     bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, step.durations)]).idle, unequal)
