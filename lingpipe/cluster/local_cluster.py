@@ -83,7 +83,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until all leaders end or a process fails. Return its exit code, else a leader's nonzero one, else 0."""
+        """Run until all leaders end or a process fails. Return the code of the failure, else of a leader, else 0."""
         for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)

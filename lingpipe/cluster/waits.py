@@ -53,8 +53,8 @@ class Wait:
         seconds: the limit; 0: no limit, only warnings.
         setting: text that names the setting of the limit, such as 'train.input_timeout_seconds=600', or ''.
         details: function that is called for each message, and returns further sentences or ''.
-        position: function that returns the progress of the work. A change restarts the clock. None stops the clock,
-            because nothing waits. By default, the clock runs from the start to the end of the block.
+        position: function that returns the progress of the work. A change restarts the clock. If it returns None,
+            nothing waits, and the clock stops. By default, the clock runs from the start to the end of the block.
         on_timeout: function that the thread calls at the limit, with the message; None: `end_process`.
         is_urgent: function that returns whether the process was asked to stop. If so, the limit is at most 5 seconds.
         first_warning_seconds: seconds before the first warning; None: 30. The maximum is a quarter of the limit.

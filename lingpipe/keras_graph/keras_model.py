@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Let units return logits of model outputs too. Return (units, {index of a model output: key of its logits})."""
+    """Let units also return model outputs' logits. Return (units, {index of a model output: key of its logits})."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}

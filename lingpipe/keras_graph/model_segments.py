@@ -16,7 +16,7 @@ class Segment:
     """One unit (layer call) of a stage, as a function from a list of tensors to a list of tensors.
 
     Args:
-        before, after: numbers, as in `FlatModel`, of tensors that come in and go out. Tensors may pass through unused.
+        before, after: the tensors that come in and go out, by number as in `FlatModel`. Some may pass through unused.
         unmasked: numbers of the inputs that lost their Keras masks in an earlier stage.
     """
 

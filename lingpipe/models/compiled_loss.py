@@ -13,7 +13,7 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Return the `Kind` of each loss: per example, a mean or a sum. All tensors are `keras.KerasTensor`s.
+    """Return the `Kind` of each loss: one loss per example, a mean, or a sum. All tensors are `keras.KerasTensor`s.
 
     Raises:
         NotAdditive: a loss cannot be computed in parts, or reads a variable of the model.

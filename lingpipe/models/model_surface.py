@@ -85,7 +85,7 @@ class ModelSurface(keras.Model):
 
     @property
     def input_spec(self) -> Any:
-        """Specs of the inputs of the model that was cut, which Keras checks inputs against; None without a model."""
+        """Input specs of the model that was cut; None without a model. Keras checks inputs against these specs."""
         return getattr(self.source, 'input_spec', None)
 
     @property

@@ -122,7 +122,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('test_function')
 
     def _with_plain_graph(self, name: str) -> Callable:
-        """Return Keras's function for steps. The graph has only one call per action, so it is not optimized."""
+        """Return Keras's function for steps. Graph optimization is off, because there is only one call per action."""
         function = getattr(self, name)
         if not isinstance(function, functools.partial):
             setattr(self, name, functools.partial(_run_plain, function))

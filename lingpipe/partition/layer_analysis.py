@@ -142,7 +142,7 @@ def _convolution(operation):
 
 
 def _einsum(operation):
-    """Count the multiply-adds of an einsum. Dimensions under '...' are labelled by numbers from the right."""
+    """Count the multiply-adds of an einsum. Dimensions that '...' covers get numbers as labels, from the right."""
     terms = operation.get_attr('equation').decode().split('->')[0].split(',')
     sizes = {}
     for term, tensor in zip(terms, operation.inputs):

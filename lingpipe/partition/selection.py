@@ -120,7 +120,7 @@ class Choice(NamedTuple):
         return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Return which operations to repeat at the lowest cost. If no choice fits, retain the fewest bytes."""
+        """Return the cheapest choice of operations to repeat. If no choice fits, retain the fewest bytes."""
         found = self._solve(
             _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
         return self.least_bytes(np.inf) if found is None else found

@@ -25,7 +25,7 @@ class Assigned(NamedTuple):
 
 
 class StepState:
-    """Values that forward actions read, as if plain Keras ran the micro-batches in turn.
+    """What forward actions read: the same as if plain Keras ran the micro-batches in turn.
 
     Each action of a stage reads what the stage's layers assigned before. But statistics of batch norm are applied only
     at the end of the batch. `values` are tensors on the devices of their stages.

@@ -17,7 +17,7 @@ from lingpipe.stages.stage import Stage
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
     """Build the forward actions, and the backward actions as their gradient.
 
-    No weight leaves its device. Each stage's weights enter a function on the stage's device, called the port. The port
+    No weight leaves its device. Each stage's weights enter a function, the port, on the stage's device. The port
     returns a token, which is the scalar 0. The port's gradient function returns the gradients of the weights::
 
         weights of stage k ─> port k (device k) ─> token ─┐

@@ -248,7 +248,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers, because adding 0 to integers keeps all bits, even of the float -0.0."""
+    """Return a tensor's bits as integers. Adding 0 keeps all bits of integers, but not of the float -0.0."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

@@ -198,7 +198,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """Tell workers when this script ends to end with 0, 1 (after an error) or 75 (to be started again)."""
+    """At this script's end, tell workers to end with 0, 1 (after an error) or 75 (to be started again)."""
     codes = [0]
     excepthook = sys.excepthook
 

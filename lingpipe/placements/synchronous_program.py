@@ -128,7 +128,7 @@ class SynchronousProgram(server_program.ServerProgram):
 
 
 def _slots_beside(variable, count):
-    """Create a buffer `[count, ...]` on a variable's server, for what each share computes for the variable."""
+    """Create a buffer `[count, ...]` on a variable's server: one row for each share's result."""
     with variable_placement.creating_on(variable_placement.device_of(variable)):
         return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 

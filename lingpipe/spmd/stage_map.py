@@ -142,7 +142,7 @@ class SpmdValues(NamedTuple):
 
 
 def spec_of_row(row: list) -> tf.TensorSpec:
-    """Return the spec of the tensor `[K, V, ...]` that K lists of V variables form."""
+    """Return the spec of the tensor `[K, V, ...]` made from K lists of V variables."""
     return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
 
 
@@ -181,7 +181,7 @@ def _refuse_losses_and_changes(part, scope):
 
 
 def _refuse_unused(part, weights, outputs):
-    """Raise ValueError for unused weights, because their gradient is 0, not None: weight decay would change them."""
+    """Raise ValueError for unused weights. Their gradient is 0, not None, so weight decay would change them."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
     if unused:

@@ -28,7 +28,7 @@ class LossAndStates:
         self.results = {name: state.result for name, state in states.items()}
 
     def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
-        """Return {name: (sum, weight)} of the loss function, merged with {name: sums} of the states."""
+        """Return {name: (sum, weight)} of the loss function, and {name: sums} of each of `states`."""
         metrics = self._metrics(y_true, outputs)
         taken = sorted(metrics.keys() & self._states.keys())
         if taken:
@@ -246,7 +246,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Return the number of rows, of the targets if there are any: a loss's weight must not depend on outputs."""
+    """Count the rows of the targets, or else of the outputs. A loss's weight must not depend on outputs."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 

@@ -208,7 +208,7 @@ def _is_whole(node: Node, place: int = 0) -> bool:
 
 
 def _reshaped(node: Node) -> Dependence:
-    """Return the dependence of a reshape. Rows stay together if the dimensions before them do not change."""
+    """Return the dependence of a reshape. Rows stay together if no size before the row axis changes."""
     value, result = node.given[0], node.operation.outputs[0]
     same = grown(result, node.other.outputs[0]) == [value.axis] and (
         node.sizes(0)[:value.axis] == result.shape[:value.axis].as_list())

@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A tensor that layers read instead of a weight. A weight gets one more by each assignment or separate segment."""
+    """A tensor that layers read instead of a weight. Assigning a weight, or separating segments, adds a version."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable
