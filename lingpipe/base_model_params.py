@@ -82,7 +82,7 @@ class SingleTaskModelParams:
         """Return the Params of the input called 'Train', 'Dev' or 'Test'.
 
         Raises:
-            LookupError: there is no dataset of that name.
+            LookupError: `name` is none of these three.
             NotImplementedError: this experiment does not define that dataset.
         """
         if name not in _DATASETS:

@@ -52,7 +52,7 @@ def close(name: str, names: Collection[str]) -> list[str]:
 
 
 def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Return a text with all names, or with the five nearest if there are more. See `did_you_mean`."""
+    """Return a text with all names, or with the nearest five if there are more than five. See `did_you_mean`."""
     names = sorted({prefix + each for each in names})
     if len(names) <= _NUM_SHOWN:
         return f'there are: {", ".join(names)}' if names else 'there are none'

@@ -83,7 +83,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until all leaders end or a process fails. Return the code of the failure, else of a leader, else 0."""
+        """Run until all leaders end or a process fails. Return the failure's code, a leader's nonzero code, or 0."""
         for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
@@ -109,7 +109,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass signals only to the leaders, which need the others until their end. A third signal kills the leaders."""
+        """Pass signals only to leaders: a leader needs the others until it ends. A third signal kills the leaders."""
         self._num_signals += 1
         for part in self._leaders:
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)

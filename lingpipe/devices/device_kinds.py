@@ -67,7 +67,7 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Build a few operations on a device. If the device needs XLA, the operations become one call."""
+    """Build a few operations on a device. If XLA must compile everything there, the operations become one call."""
     with tf.device(device):
         return operations(device, function)(*arguments)
 

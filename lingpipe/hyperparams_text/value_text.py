@@ -72,7 +72,7 @@ class Names:
     """The classes and functions that a text can name: registered ones, and those inside `params`.
 
     Args:
-        words_are_strings: whether an unknown word without quotes is a string, even in a list, or if the field is None.
+        words_are_strings: whether an unknown word without quotes is a string, even in a list or if the field is None.
     """
 
     def __init__(self, params: Any, words_are_strings: bool) -> None:

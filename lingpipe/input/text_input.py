@@ -90,9 +90,8 @@ class TokenizedInput(base_input.MemoryInput):
 class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other without padding. Each begins with the tokenizer's `start_ids`, where any `end_id` is
-    left out, and ends with `end_id`. Documents in memory form one ring of tokens. Every epoch cuts the ring at
-    different places::
+    Documents follow each other without padding, each with the tokenizer's start tokens before and its end token after.
+    Documents in memory form one ring of tokens. Every epoch cuts the ring at different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
         epoch 1   --|----1----|----2----|----0----|----3----|    and the order in which sequences are visited

@@ -85,7 +85,7 @@ class CachedCall:
         token ids ─> operations that need weights of stage 0 ─> ... of stage 1 ─> logits, hidden states
                           ^                   │                  ^     │
                           │                   v                  │     v
-                      cache[:, 0]        new cache 0       cache[:, 1]  new cache 1
+                      cache[:, 0]        new cache 0     cache[:, 1]  new cache 1
 
     An operation belongs to the last stage whose weights it depends on. So data flow only to later stages. Results that
     depend on no weights are computed in every stage that needs them. A plain model stacks the caches of its layers into
@@ -110,10 +110,11 @@ class CachedCall:
         self._programs: dict[str, _Program] = {}
 
     def __call__(self, values: list[list[tf.Tensor]], *arguments: Any, **named: Any) -> Any:
-        """Run the method in the current graph. Pass a text's whole caches first, and the returned `Parts` later.
+        """Run the method in the current graph.
 
         Args:
-            *arguments, **named: arguments of the method: nests of tensors `[batch, ...]` and other objects.
+            *arguments, **named: arguments of the method: nests of tensors `[batch, ...]` and other objects. A cache is
+                whole in the first call for a text; all later calls take the `Parts` that the previous call returned.
         """
         bound = self._signature.bind(*arguments, **named)
         bound.apply_defaults()

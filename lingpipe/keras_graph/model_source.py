@@ -50,7 +50,7 @@ class KerasModelSource:
         raise NotImplementedError(f'{type(self).__name__} makes no model. Write its method make().')
 
     def load_weights(self, model: keras.Model) -> None:
-        """Load the initial values of weights to which `make` gave none. All variables are already allocated."""
+        """Load the weights that `make` left without values. All variables are already allocated."""
         del model
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:

@@ -176,7 +176,7 @@ def _nested(node):
 
 
 def _functional_of(model):
-    """Return the graph of a model. None: the model has no graph, or does more than run it."""
+    """Return the graph of a model. None: there is no graph, or a call does more than run the graph."""
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
         functional = model._functional  # pylint: disable=protected-access
     elif isinstance(model, Functional) and type(model).call is Functional.call:

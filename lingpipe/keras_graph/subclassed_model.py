@@ -80,7 +80,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Describe each layer call by its arguments. Return None if a layer gets an array or other `training`."""
+    """Describe each layer call by its arguments. Return None if a layer gets an array or another `training` value."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):

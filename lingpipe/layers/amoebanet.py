@@ -98,7 +98,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         self.dense.build((batch, channels))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Map `(out, prev)` to logits `[batch, num_classes]`. If there are auxiliary logits, return both."""
+        """Map `(out, prev)` to logits `[batch, num_classes]`. Return any auxiliary logits after them."""
         out, _, *auxiliary_logits = inputs
         features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
         logits = base_layer.as_logits(self.dense(self.dropout(features, training=training)))

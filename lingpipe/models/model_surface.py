@@ -85,7 +85,7 @@ class ModelSurface(keras.Model):
 
     @property
     def input_spec(self) -> Any:
-        """Input specs of the model that was cut; None without a model. Keras checks inputs against these specs."""
+        """Input specs of the source model; None without one. Keras checks inputs against these specs."""
         return getattr(self.source, 'input_spec', None)
 
     @property

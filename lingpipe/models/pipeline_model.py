@@ -122,7 +122,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('test_function')
 
     def _with_plain_graph(self, name: str) -> Callable:
-        """Return Keras's function for steps. Graph optimization is off, because there is only one call per action."""
+        """Return Keras's function for steps, run without graph optimization."""
         function = getattr(self, name)
         if not isinstance(function, functools.partial):
             setattr(self, name, functools.partial(_run_plain, function))
@@ -242,7 +242,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Return the gradient of each variable. Return None if no loss depends on it, which prevents weight decay."""
+        """Return each variable's gradient, or None if no loss depends on the variable: then it has no weight decay."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables

@@ -56,7 +56,7 @@ class Sampling(NamedTuple):
         """Return the sampler of KerasHub for these settings.
 
         `TopKSampler` is not used: a rounding difference can reorder its candidates, and so change the draw.
-        `TopPSampler` sorts its candidates, so a rounding difference does not change the draw.
+        `TopPSampler` sorts its candidates, so only nearly equal ones can change places.
         """
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 

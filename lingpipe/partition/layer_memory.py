@@ -38,7 +38,7 @@ class Buffers:
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
     def __getitem__(self, tensor: tf.Tensor) -> Any:
-        """Return the reference of the first tensor in the buffer of `tensor`."""
+        """Return `ref()` of the first tensor that shares the buffer of `tensor`."""
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:

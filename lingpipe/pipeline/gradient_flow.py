@@ -164,7 +164,7 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor for gradients of added losses. In effect, `finish` then divides them by `total_rows`."""
+        """Factor for gradients of added losses. With it, `finish` in effect divides them by `total_rows`."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
             return self.scaled(weight / rows)

@@ -200,7 +200,7 @@ class LayersOfModel(_Layers):
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs: Any) -> None:
-        """Raise ValueError if a dictionary lacks a name of an input, or another nest has a wrong number of tensors."""
+        """Raise ValueError if a dictionary lacks an input's name, or any other nest has a wrong number of tensors."""
         own = self.input_specs
         wanted = sorted(own if isinstance(own, dict) else [symbol.name for symbol in self.model.inputs])
         given: Any = sorted(specs) if isinstance(specs, dict) else len(keras.tree.flatten(specs))

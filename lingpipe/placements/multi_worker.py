@@ -150,7 +150,8 @@ class Workers(collectives.Group, experiment.Placement):
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Return the key of a device's group. Groups are numbered by first use: names differ between workers."""
+        """Return the key of a device's group."""
+        # Numbered by first use, because the device's name differs between workers.
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
     def _token(self, device):
@@ -248,7 +249,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor's bits as integers. Adding 0 keeps all bits of integers, but not of the float -0.0."""
+    """Return a tensor as integers (floats: their bits), because adding 0 changes the float -0.0, but no integer."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

@@ -95,9 +95,9 @@ def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
     TensorFlow's public function for this would start a second server at the chief's port. The remaining workers keep
-    the data on their devices. TensorFlow first waits for running operations, which may never end if they
-    were streamed to a lost worker. It also waits if another worker is lost during the call. If the wait takes 60
-    seconds, the process ends, to be started again.
+    the data on their devices. TensorFlow first waits for running operations, which may never end if they were streamed
+    to a lost worker. It also waits if another worker is lost during the call. If the wait takes 60 seconds, the
+    process ends, to be started again.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
@@ -198,7 +198,7 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """At this script's end, tell workers to end with 0, 1 (after an error) or 75 (to be started again)."""
+    """At this script's end, tell workers to end with exit code 0, 1 (after an error) or 75 (to be started again)."""
     codes = [0]
     excepthook = sys.excepthook
 

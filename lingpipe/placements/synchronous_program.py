@@ -81,7 +81,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.raw_ops.ResourceScatterUpdate(resource=slots.handle, indices=share, updates=tf.cast(value, slots.dtype))
 
     def _shares_of(self, variable):
-        """Read what all shares computed for a variable (gradients or new values), `[shares, ...]`, on its server."""
+        """Read the gradients or new values of all shares, `[shares, ...]`, for a variable, on the variable's server."""
         slots = self._slots[id(variable)]
         with tf.device(slots.device):
             return slots.read_value()

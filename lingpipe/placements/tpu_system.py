@@ -143,10 +143,10 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
 
     The route is the first of these that is possible:
 
-    * 'spmd', which sets `partition_by` to the end indices of the stages. K is at least 2, and identical layers divide
-      evenly among the stages. The batch size is a multiple of M times the number of replicas. At most half of a core's
-      work is outside the stages.
-    * 'logical_cores'. The replicas fill the system, and have one partition each or share statistics.
+    * 'spmd', which sets `partition_by` to the end indices of the stages. It needs K >= 2, and identical layers that
+      divide evenly among the stages. All R replicas that fit are used: num_replicas must be 1 or R, and the batch size
+      a multiple of M R. At most half of a core's work may be outside the stages.
+    * 'logical_cores', if several replicas fill the system, and have one partition each or share statistics.
     * 'stage_programs'.
 
     Args:
@@ -227,7 +227,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, is_choosing=False):
-    """Return the SPMD pipeline without weights. Raise ValueError if it cannot run. `is_choosing`: or is slow."""
+    """Return the SPMD pipeline without weights. Raise ValueError if it cannot run, or (with `is_choosing`) is slow."""
     spmd_cores.validate(params.task.body)
     specs, pipe = experiment.input_spec(params), _built(params)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)

@@ -51,7 +51,7 @@ class Schedule:
 
     @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the largest number of stages on a device. Only a user's own schedule has unequal numbers."""
+        """V, the largest number of stages on a device. Only a user's own schedule can have unequal numbers."""
         return max(collections.Counter(self.stage_devices).values())
 
     @property

@@ -205,8 +205,8 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first. The oldest B may not be first: one of zero time may get data late."""
-        pending, free = self._pending[device], self._free[device]
+        """Return the B whose W can begin first."""
+        pending, free = self._pending[device], self._free[device]  # a B of zero time may end after a later B
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 
     def _earliest_end(self, device: int) -> float:

@@ -57,7 +57,7 @@ class SpmdStep:
         self._optimizer = optimizer_parts.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Return an `SpmdState` without `step`. It has K lists of V variables instead of each tensor `[K, V, ...]`.
+        """Return an `SpmdState` of variables instead of tensors, without `step`.
 
         Args:
             average_of: function from a variable to the variable that holds its moving average; None: no averages.

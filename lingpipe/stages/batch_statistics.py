@@ -85,7 +85,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self) -> list:
-        """Group the positions in `norms`: first calls, second calls, and so on."""
+        """Group the positions in `norms` by how often their norm was called before."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1

@@ -28,7 +28,7 @@ class LossAndStates:
         self.results = {name: state.result for name, state in states.items()}
 
     def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
-        """Return {name: (sum, weight)} of the loss function, and {name: sums} of each of `states`."""
+        """Return one dictionary: {name: (sum, weight)} of the loss function, and {name: sums} of the states."""
         metrics = self._metrics(y_true, outputs)
         taken = sorted(metrics.keys() & self._states.keys())
         if taken:
@@ -181,8 +181,8 @@ class KerasMean:
         return {'loss': (_sum(values), _sum(math.prod(weights)) if weights else _num_values(values, y_true))}
 
     def _as_divisor(self, weights: tf.Tensor, values: Any) -> tf.Tensor:
-        """Broadcast `weights` to the shape of `values`. In a weighted mean, weights of equal rank are not broadcast."""
-        is_whole = self._averages_weights and weights.shape.rank == values.shape.rank
+        """Broadcast `weights` to the shape of `values`."""
+        is_whole = self._averages_weights and weights.shape.rank == values.shape.rank  # Keras does not broadcast then
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
     def _call_and_keep_mask(self, y_true: Any, outputs: Any) -> Any:
@@ -246,7 +246,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Count the rows of the targets, or else of the outputs. A loss's weight must not depend on outputs."""
+    """Return the number of rows, if possible of targets, because a loss's weight must not depend on outputs."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]
 

@@ -75,7 +75,7 @@ class MicroBatchIds:
             return tf.cast(self._start[3], tf.float32)
 
     def of(self, micro_batch: int) -> tf.Tensor:
-        """Return the id of the replica's micro-batch number `micro_batch`, an int64 tensor `[6]`."""
+        """Return an int64 tensor `[6]`: the id of micro-batch `micro_batch` of the replica."""
         if micro_batch not in self._tensors:
             numbers = [0, 0, micro_batch, self._rows[micro_batch], 0, micro_batch]
             with tf.device(self._device):

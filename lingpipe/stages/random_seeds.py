@@ -96,7 +96,7 @@ class Seeds:
 
 
 def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
-    """Draw seeds `[count, 2]` for all generators of a model. `call_index` counts earlier calls in this pass."""
+    """Draw seeds `[count, 2]` for all generators of a model. `call_index` counts earlier calls of a layer."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     if call_index:
         seed = tf.random.experimental.stateless_fold_in(seed, call_index)

@@ -111,8 +111,8 @@ class StageLayers:
 
 
 def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:
-    """Call layers one after the other. Keras passes `training` on to inner layers, even if a layer does not take it."""
-    told = {} if training is None else {'training': training}
+    """Call layers one after the other."""
+    told = {} if training is None else {'training': training}  # also for the inner layers of a layer without it
     for layer in layers:
         inputs = layer(inputs, **told)
     return inputs

@@ -23,7 +23,7 @@ class NormCall(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A tensor that layers read instead of a weight. Assigning a weight, or separating segments, adds a version."""
+    """A tensor that layers read instead of a weight."""
 
     variable: Any  # of Keras
     value: tf.Tensor  # whose gradient is a part of the gradient of the variable

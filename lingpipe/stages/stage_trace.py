@@ -101,7 +101,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch. Tensors of an empty micro-batch have one row, which does not count."""
+    """Number of rows of a micro-batch. If it is empty, its tensors have one row to ignore."""
 
     def __init__(self, count: tf.Tensor, inputs: Any) -> None:
         self._count = count

@@ -63,7 +63,7 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
     """Return the `Breakdown` of a step.
 
     Two simulations of the schedule divide the waiting. The bubble is the waiting in a simulation with equal stages. The
-    imbalance is what a simulation with measured durations waits longer. All other waiting is transfer.
+    imbalance is how much longer a simulation with measured durations waits. All other waiting is transfer.
     """
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
     bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, step.durations)]).idle, unequal)

@@ -152,7 +152,7 @@ class Placement:
 
     Attributes:
         devices: list of device names, one for each partition of each replica that this process builds. None: LingPipe
-            chooses them. If the params name devices, those are used.
+            chooses them. Devices in the params take precedence.
     """
 
     def __init__(self, devices: list[str] | None = None) -> None:
