@@ -54,8 +54,8 @@ def __getattr__(name: str) -> Any:
 
 @wrapt.when_imported('keras')
 def _register_saved_classes(keras=None):
-    """Register pipelines with `keras.saving.load_model`. Do nothing while a module of LingPipe is being imported."""
+    """Register pipelines with `keras.saving.load_model`."""
     del keras
     ours = [module for name, module in sys.modules.items() if name.startswith('lingpipe.')]
-    if not any(getattr(module.__spec__, '_initializing', False) for module in ours):
+    if not any(getattr(module.__spec__, '_initializing', False) for module in ours):  # none is being imported
         importlib.import_module(_HOMES['PipelineModel'])

@@ -109,8 +109,8 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """Return a figure as an SVG file, in which text stays text. Equal figures give equal bytes."""
-    return _saved(figure, 'svg', metadata={'Date': None})
+    """Return a figure as an SVG file, in which text stays text."""
+    return _saved(figure, 'svg', metadata={'Date': None})  # no date: equal figures give equal bytes
 
 
 @matplotlib.rc_context(_STYLE)

@@ -183,13 +183,13 @@ class Params:
         return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
-        """Return {path: text of the value} and {path: type}. Containers of Params have only a type."""
+        """Return {path: text of the value} and {path: type}."""
         texts, kinds = {}, {}
         for path, value in param_tree.walk(self):
             if not param_tree.holds_params(value):
                 texts[path] = value_text.format_value(value)
                 kinds[path] = type(value).__name__
-            elif not isinstance(value, Params):
+            elif not isinstance(value, Params):  # a container of Params has only a type
                 kinds[path] = text_lines.shape(value)
         return texts, kinds
 

@@ -89,10 +89,8 @@ def _import_longest_prefix(name):
 
 
 def _join_models_packages(package):
-    """Join the user's folder `params` and LingPipe's into one package. The user's folder comes first.
-
-    Python alone would use only one folder: the folder with an `__init__.py`, or else the first.
-    """
+    """Join the user's folder `params` and LingPipe's into one package. The user's folder comes first."""
+    # Python alone would use only one folder: the folder with an `__init__.py`, or else the first.
     own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
     package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
 

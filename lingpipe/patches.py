@@ -1,4 +1,4 @@
-"""Every change that LingPipe makes to TensorFlow, Keras or Python. Docstrings say why, and until when."""
+"""Every change that LingPipe makes to TensorFlow, Keras or Python. Comments say why, and until when."""
 
 import contextlib
 import ctypes
@@ -22,10 +22,11 @@ _context_of_tensorflow = function_context.make_function_context
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
     """Call `check(results, arguments)` for each `tf.custom_gradient` function traced in the `with` block.
 
-    Stages run on tensors instead of variables. A function with a custom gradient gives no gradients to tensors that it
-    captures, so `check` should refuse such functions. Unnecessary once `tf.custom_gradient` raises for captured
-    differentiable tensors; TensorFlow 2.21 does not.
+    A function with a custom gradient gives no gradients to tensors that it captures, so `check` should refuse such
+    functions.
     """
+    # Stages run on tensors instead of variables. Unnecessary once `tf.custom_gradient` raises for captured
+    # differentiable tensors; TensorFlow 2.21 does not.
     decorator = custom_gradient._graph_mode_decorator
 
     def checked(function, args, kwargs):
@@ -46,11 +47,9 @@ def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[N
 
 @contextlib.contextmanager
 def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: Callable) -> Iterator[None]:
-    """Call `record(norm, inputs, mask, mean, variance)` when one of `norms` computes moments in the `with` block.
-
-    Moving averages change once per batch, by the moments of all micro-batches. Unnecessary once a public method of
-    `keras.layers.BatchNormalization` returns its moments; in Keras 3.15 the method is private.
-    """
+    """Call `record(norm, inputs, mask, mean, variance)` when one of `norms` computes moments in the `with` block."""
+    # Moving averages change once per batch, by the moments of all micro-batches. Unnecessary once a public method of
+    # `keras.layers.BatchNormalization` returns its moments; in Keras 3.15 the method is private.
     keras_call = keras.layers.BatchNormalization.call.__code__
 
     def moments(norm, inputs, mask):
@@ -69,11 +68,9 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 
 def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
-    """Call `function` with enough memory for the frames of inner calls, and return the result.
-
-    CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for each call that does not fit in a piece.
-    Tracing an AmoebaNet makes 80,000 such calls. Unnecessary once CPython keeps a free piece; 3.11 does not.
-    """
+    """Call `function` with enough memory for the frames of inner calls, and return the result."""
+    # CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for each call that does not fit in a piece.
+    # Tracing an AmoebaNet makes 80,000 such calls. Unnecessary once CPython keeps a free piece; 3.11 does not.
     return function()
 
 
@@ -83,11 +80,9 @@ call_with_room_for_frames.__code__ = call_with_room_for_frames.__code__.replace(
 
 @contextlib.contextmanager
 def telling_what_failed_first() -> Iterator[None]:
-    """Add a note to a `CancelledError` from the `with` block. The note says where to find the cause.
-
-    If one device fails, TensorFlow 2.21 often reports only the operations that it then cancelled on other devices.
-    Unnecessary once it reports the first error.
-    """
+    """Add a note to a `CancelledError` from the `with` block. The note says where to find the cause."""
+    # If one device fails, TensorFlow 2.21 often reports only the operations that it then cancelled on other devices.
+    # Unnecessary once it reports the first error.
     try:
         yield
     except tf.errors.CancelledError as error:
@@ -99,12 +94,10 @@ def telling_what_failed_first() -> Iterator[None]:
 
 @contextlib.contextmanager
 def creating_outside_functions() -> Iterator[None]:
-    """Create variables in the `with` block as if no function were being traced.
-
-    If the first trace of a `tf.function` creates variables, TensorFlow traces it again, even with `tf.init_scope`
-    around the creation. Unnecessary once `tf.init_scope` suspends the function's variable creator too; in TensorFlow
-    2.21 the creator stays active.
-    """
+    """Create variables in the `with` block as if no function were being traced."""
+    # If the first trace of a `tf.function` creates variables, TensorFlow traces it again, even with `tf.init_scope`
+    # around the creation. Unnecessary once `tf.init_scope` suspends the function's variable creator too; in TensorFlow
+    # 2.21 the creator stays active.
     graph = tf.compat.v1.get_default_graph()
     creators = graph._variable_creator_stack
     graph._variable_creator_stack = [each for each in creators if each[0] != _PRIORITY_OF_FUNCTIONS]
@@ -116,12 +109,10 @@ def creating_outside_functions() -> Iterator[None]:
 
 
 def forget_traces() -> None:
-    """Make every `tf.function` of this process trace again at its next call. Call this when variables move.
-
-    A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context. To the
-    context, `_context` adds an object that is new after each move, and the values in a `keras.StatelessScope`.
-    Unnecessary once TensorFlow moves variables, and its context includes Keras's scopes.
-    """
+    """Make every `tf.function` of this process trace again at its next call. Call this when variables move."""
+    # A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context. To the
+    # context, `_context` adds an object that is new after each move, and the values in a `keras.StatelessScope`.
+    # Unnecessary once TensorFlow moves variables, and its context includes Keras's scopes.
     function_context.make_function_context = functools.partial(_context, object())
 
 
@@ -136,9 +127,8 @@ function_context.make_function_context = functools.partial(_context, None)
 
 
 def never_destroyed(coordinator: Any) -> Any:
-    """Keep Python from destroying a `ClusterCoordinator` at exit, and return the coordinator.
-
-    Its destructor waits until every lost worker is back. Unnecessary once a coordinator can be closed without waiting.
-    """
+    """Keep Python from destroying a `ClusterCoordinator` at exit, and return the coordinator."""
+    # Its destructor waits until every lost worker is back. Unnecessary once a coordinator can be closed without
+    # waiting.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coordinator))
     return coordinator

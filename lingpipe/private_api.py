@@ -62,8 +62,5 @@ from tensorflow.python.saved_model import save_context
 
 
 def keras_hub_presets() -> Any:
-    """Return KerasHub's module for presets, which can read weights into a model that is already on devices.
-
-    The import happens only if a KerasHub model is used, so KerasHub need not be installed.
-    """
-    return importlib.import_module('keras_hub.src.utils.preset_utils')
+    """Return KerasHub's module for presets, which can read weights into a model that is already on devices."""
+    return importlib.import_module('keras_hub.src.utils.preset_utils')  # here, so KerasHub need not be installed

@@ -34,7 +34,7 @@ def _line(cells, widths, right):
 
 
 def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Return the end of an error message. It suggests names similar to `name`, or else lists `names`.
+    """Return the end of an error message, which suggests names similar to `name`, or else lists `names`.
 
     Args:
         prefix: text to show before each of `names`.

@@ -73,7 +73,7 @@ def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS_TO_ANSWER) -> list[str]:
-    """Ask each peer for a number. Return the names of peers, such as 'worker:1', that are silent for `seconds`."""
+    """Return the names of peers, such as 'worker:1', that are silent for `seconds`."""
     others = config.others()
     answering: set[str] = set()
     threads = [threading.Thread(target=_ask, args=(config, name, seconds, answering), daemon=True) for name in others]
@@ -136,9 +136,9 @@ def connecting(config: cluster_config.ClusterConfig, seconds: float | None = Non
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tell workers and parameter servers to end with exit code `code`. Wait at most 5 s: some may be gone."""
+    """Tell workers and parameter servers to end with exit code `code`. Wait at most 5 s."""
     threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
-    deadline = time.monotonic() + _SECONDS_TO_TELL
+    deadline = time.monotonic() + _SECONDS_TO_TELL  # some may be gone
     for thread in threads:
         thread.join(max(0, deadline - time.monotonic()))
 
@@ -204,12 +204,12 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Yield a session at a server, and its queue named `word`. A session is needed: eager queues cannot be shared."""
+    """Yield a session at a server, and its queue named `word`."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
         queue = tf.queue.FIFOQueue(1, tf.int32, shapes=[()], shared_name=word)
-        session = tf.compat.v1.Session(target, config=settings)
+        session = tf.compat.v1.Session(target, config=settings)  # needed, because eager queues cannot be shared
         try:
             yield session, queue
         finally:
@@ -217,6 +217,6 @@ def _session(word, name, target):
 
 
 def _close(session):
-    """Close a session. Ignore the error of a server that has restarted. If a server hangs, this may never return."""
-    with contextlib.suppress(tf.errors.OpError):
+    """Close a session. If its server hangs, this may never return."""
+    with contextlib.suppress(tf.errors.OpError):  # of a server that has restarted
         session.close()

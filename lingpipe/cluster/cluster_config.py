@@ -56,7 +56,7 @@ class ClusterConfig(NamedTuple):
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[str]:
-        """List all processes of the given jobs by name, such as 'worker:1'. Processes in `left_out` are excluded."""
+        """Return the names of all processes of the given jobs, such as 'worker:1', except processes in `left_out`."""
         names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
         return [name for name in names if name not in self.left_out]
 
@@ -80,7 +80,7 @@ class ClusterConfig(NamedTuple):
 
 def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = os.environ, task: str | None = None,
          mode: str | None = None) -> ClusterConfig:
-    """Read a cluster from a file or from TF_CONFIG. Both are parsed as JSON, and never run as code.
+    """Read a cluster from a file or from TF_CONFIG.
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
@@ -109,9 +109,9 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return the host and the port of 'host:port'. IPv6 hosts lose their brackets, as sockets require."""
+    """Return the host and the port of 'host:port'."""
     host, _, port = address.rpartition(':')
-    return host.strip('[]'), int(port)
+    return host.strip('[]'), int(port)  # sockets require IPv6 hosts without brackets
 
 
 def device_of(name: str) -> str:
@@ -128,7 +128,7 @@ def free_addresses(count: int) -> list[str]:
 
 def _parse(text, source):
     try:
-        config = json.loads(text)
+        config = json.loads(text)  # never run as code
     except ValueError as error:
         raise ValueError(f'{source} is not valid JSON ({error}). {_EXPECTED}') from error
     if not isinstance(config, dict):

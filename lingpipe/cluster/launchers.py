@@ -144,7 +144,6 @@ def read_slice(task: str | None = None,
                environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
     """Return the cluster of a TPU slice. This process is the chief on host 0, worker:1 on host 1, and so on.
 
-    The chief's port is 1 more than the port of worker 0. Servers connect to the chief to run Python code.
     With `task='worker:0'`, this process is the server of host 0.
 
     Raises:
@@ -159,7 +158,7 @@ def read_slice(task: str | None = None,
             'to the number of this one, from 0; see docs/cloud_tpu.md.')
     workers = [name if re.search(r':[0-9]{1,5}$', name) else f'{name}:{_PORT}' for name in names]
     host, _, port = workers[0].rpartition(':')
-    jobs = {'chief': [f'{host}:{int(port) + 1}'], 'worker': workers}
+    jobs = {'chief': [f'{host}:{int(port) + 1}'], 'worker': workers}  # servers connect to the chief to run Python code
     mine = cluster_config.ClusterConfig(jobs, 'worker', int(index))
     if task not in (None, mine.task):
         raise ValueError(f'--task={task}: with --tpu={SLICE} the server of this host is {mine.task}. Leave --task out.')

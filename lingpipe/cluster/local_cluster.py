@@ -109,9 +109,9 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass signals only to leaders: a leader needs the others until it ends. A third signal kills the leaders."""
+        """Pass a signal to the leaders only. A third signal kills the leaders."""
         self._num_signals += 1
-        for part in self._leaders:
+        for part in self._leaders:  # a leader needs the others until it ends
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
 
     def _stop(self):
@@ -193,7 +193,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Return False if `command` has a URL. Otherwise print and return whether the cluster can have its own network."""
+    """Print and return whether the cluster can have its own network. If `command` has a URL, only return False."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(

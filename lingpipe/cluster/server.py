@@ -27,8 +27,8 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
     At a signal, this process tells the chief, which finishes the step, writes a checkpoint and ends training. But if
     `is_replaceable` is set and another worker serves, training continues, and the chief is not told. In both cases,
-    this process ends when training ends, at a second signal, or after 25 seconds at most. It ends by `os._exit`,
-    because TensorFlow cannot stop a server. The chief sends the exit code. Without one, it is `waits.TRY_AGAIN`.
+    this process ends when training ends, at a second signal, or after 25 seconds at most. The chief sends the exit
+    code. Without one, it is `waits.TRY_AGAIN`.
 
     Args:
         num_cpu_devices: number of devices into which TensorFlow splits the CPU.
@@ -55,7 +55,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         time.sleep(_SECONDS_TO_CLOSE)
     print(f'{config.task} has ended.', flush=True)
     sys.stderr.flush()
-    os._exit(event)
+    os._exit(event)  # TensorFlow cannot stop a server
 
 
 def _after_signal(config, target, is_replaceable, events):
@@ -104,7 +104,7 @@ def _await_end(config, target, events):
 
 
 def check_networks() -> None:
-    """Raise ValueError if other machines can reach this process. --trusted_network skips this check."""
+    """Raise ValueError if other machines can reach this process."""
     others = [name for _, name in socket.if_nameindex() if name not in ('lo', 'lo0')]
     if others:
         raise ValueError(

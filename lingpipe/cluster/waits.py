@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _paused_seconds(since: float, planned: float) -> float:
-    """Return how many seconds this process was stopped during a sleep, as by Ctrl-Z. Limits do not count them."""
+    """Return how many seconds this process was stopped during a sleep, as by Ctrl-Z."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
@@ -106,7 +106,7 @@ class Wait:
             looked, pause = time.monotonic(), min(_SECONDS_BETWEEN_LOOKS, self._first_warning / 4)
             if self._has_ended.wait(pause):
                 return None
-            paused = _paused_seconds(looked, pause)
+            paused = _paused_seconds(looked, pause)  # limits do not count these
             self._since = None if self._since is None else self._since + paused
 
     def _limit(self):
@@ -139,7 +139,7 @@ def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wa
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a program in its own process group. So Ctrl+C reaches only the parent, which ends the child.
+    """Start a program in its own process group: Ctrl+C reaches only the parent, which ends the child.
 
     Call this from the main thread, because Linux kills the child when the starting thread ends.
     """

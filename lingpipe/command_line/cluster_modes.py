@@ -60,13 +60,13 @@ def _cluster_of(given):
 
 
 def _lead(config, train):
-    """Train as the chief, then end the servers. Servers stay if never reached, or if a restart can fix an error."""
+    """Train as the chief, then end the servers."""
     are_reached = threading.Event()
     try:
         code = train(are_reached.set)  # the servers still run when `train` deletes TensorFlow's objects there
     except Exception as error:
         code = errors.exit_code(error)
-        if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:
+        if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:  # else the servers stay
             answers.tell_end(config, code)
         raise
     answers.tell_end(config, code)
@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return how many CPU devices a server makes: one per partition that it holds. Return 1 on a ps, or with 'auto'."""
+    """Return how many CPU devices a server makes: one per partition that it holds; 1 on a ps, or with 'auto'."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas
@@ -161,7 +161,7 @@ def _train_as_worker(command):
 
 @contextlib.contextmanager
 def _ending_at_once(seconds=0):
-    """End the program by force, `seconds` after an error. At exit, TensorFlow would wait for ended processes."""
+    """End the program by force, `seconds` after an error."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -173,7 +173,7 @@ def _end(code, seconds=0):
     time.sleep(seconds)  # so that workers with the same error can report it too
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(code)  # at exit, TensorFlow would wait for ended processes
 
 
 def _train_with_parameter_servers(command, config, reached):

@@ -187,7 +187,7 @@ def _report(params, unused_datasets, unused_placement, given):
 
 
 def _accelerator(given):
-    """Return --accelerator. Without it, return the TPU of --tpu_topology if --compile is given, else None."""
+    """Return --accelerator; without it, the TPU of --tpu_topology if --compile is given, else None."""
     from lingpipe.tools import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator

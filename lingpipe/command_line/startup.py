@@ -26,11 +26,11 @@ _EXTRAS_OF_KERAS = ('IPython', 'matplotlib', 'sklearn')
 
 
 def open_missing() -> None:
-    """Open standard streams that the parent has closed. Otherwise a file opened later would get TensorFlow's log."""
+    """Open standard streams that the parent has closed."""
     for number, name in enumerate(('stdin', 'stdout', 'stderr')):
         try:
             os.fstat(number)
-        except OSError:
+        except OSError:  # otherwise a file opened later would get TensorFlow's log
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
             mode, errors = ('w', 'backslashreplace') if number else ('r', 'strict')
             setattr(sys, name, open(number, mode, encoding='utf-8', errors=errors, closefd=False))
@@ -49,7 +49,7 @@ def outlive_readers() -> None:
 
 
 class _Unfailing:
-    """A stream that drops all output after a failed write. A write fails if the reader has gone or the disk is full."""
+    """A stream that drops all output after a failed write."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -70,16 +70,15 @@ class _Unfailing:
     def _dropping(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
+        except OSError:  # the reader has gone, or the disk is full
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
     """Import TensorFlow without printing its log lines.
 
-    No log level suppresses these lines: TensorFlow writes them before it reads the level. They are printed if the
-    import fails, if TensorFlow cannot use this machine's GPU, or if the user has chosen a level. Afterwards warnings
-    and errors are logged, because some failures of devices report their reason nowhere else.
+    The lines are printed if the import fails, if TensorFlow cannot use this machine's GPU, or if the user has chosen a
+    level. Afterwards warnings and errors are logged.
 
     Args:
         find_devices: whether to look for accelerators too. TensorFlow logs an error if there are none.
@@ -99,8 +98,9 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
         if _LEVEL in os.environ:
             import tensorflow as tf
             return
+        # Warnings and errors, because some failures of devices report their reason nowhere else.
         os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _FATAL
-        with _log_lines_held_back() as held:
+        with _log_lines_held_back() as held:  # TensorFlow writes these lines before it reads the level
             import tensorflow as tf
             finds_gpu = find_devices and tf.config.list_physical_devices('GPU')
             held.are_harmless = not find_devices or finds_gpu or not os.path.exists(_NVIDIA_DRIVER)
@@ -122,11 +122,11 @@ def _not_installed(packages: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log_lines_held_back():
-    """Hold back standard error until the scope ends. Redirect its file descriptor, because C++ writes to that."""
+    """Hold back standard error until the scope ends."""
     sys.stderr.flush()
     held, stderr = types.SimpleNamespace(are_harmless=False), os.dup(2)
     with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
+        os.dup2(file.fileno(), 2)  # C++ writes to the file descriptor
         faulthandler.enable(stderr)  # a processor that TensorFlow was not built for kills the process here
         try:
             yield held

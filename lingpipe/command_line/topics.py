@@ -65,7 +65,7 @@ def is_asked_for(words: Sequence[str]) -> bool:
 
 
 def text(words: Sequence[str]) -> str:
-    """Return the help of the mode or tool in `words`. If there is none, return the help of all modes and tools."""
+    """Return the help of the mode or tool in `words`; if there is none, of all modes and tools."""
     if words and words[0] in TOOLS:
         return _row(words[0], TOOLS[words[0]])
     given = [word.removeprefix('--mode=') for word in words]
@@ -100,8 +100,8 @@ def _help_of(flag):
 
 
 def _row(name, words):
-    """Return the help of a flag or mode as indented lines. After a long name the text begins on the next line."""
+    """Return the help of a flag or mode as indented lines."""
     lines = textwrap.wrap(words, _WIDTH - _MARGIN)
     first = f'  {name}'.ljust(_MARGIN)
-    head = [first + lines.pop(0)] if len(first) == _MARGIN else [first]
+    head = [first + lines.pop(0)] if len(first) == _MARGIN else [first]  # a long name has a line of its own
     return '\n'.join(head + [' ' * _MARGIN + line for line in lines])

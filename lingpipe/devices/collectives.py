@@ -160,7 +160,7 @@ def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
 
 
 def _chain(entries: list, last: int) -> list[tf.Tensor]:
-    """Send a sum from device to device. Each device adds its tensors. The chain ends at entry number `last`."""
+    """Sum tensors from device to device, ending at entry number `last`."""
     (_, total), *rest = entries[last + 1:] + entries[:last + 1]
     for device, tensors in rest:
         total = _call(device, _add_up, [total, tensors])
@@ -178,8 +178,8 @@ def _nccl(bucket: list, devices: Sequence[str], owner: str) -> list[tf.Tensor]:
 
 
 def _position(devices: Sequence[str], owner: str) -> int:
-    """Return the position of `owner` in `devices`. If another stage owns the weight, any position works, so take 0."""
-    return devices.index(owner) if owner in devices else 0
+    """Return the position of `owner` in `devices`, or 0."""
+    return devices.index(owner) if owner in devices else 0  # if another stage owns the weight, any position works
 
 
 def _call(device: str, function: Callable, *arguments: Any) -> Any:
@@ -277,8 +277,8 @@ def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica)
 
 
 def _all_reduce(tensor: tf.Tensor, group_size: int, group: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Sum a tensor over a group. No timeout is set: TensorFlow would keep a thread until the timeout ends."""
-    return tf.raw_ops.CollectiveReduceV2(
+    """Sum a tensor over a group."""
+    return tf.raw_ops.CollectiveReduceV2(  # no timeout: TensorFlow would keep a thread until the timeout ends
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')
 

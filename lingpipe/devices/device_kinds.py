@@ -18,13 +18,13 @@ _ACCELERATORS = ('TPU', 'GPU')
 
 
 def must_compile(device: str) -> bool:
-    """Return whether XLA must compile everything on a device. A TPU has no kernels for single operations."""
-    return kind_of(device) == 'TPU'
+    """Return whether XLA must compile everything on a device."""
+    return kind_of(device) == 'TPU'  # has no kernels for single operations
 
 
 def is_logical_core(device: str) -> bool:
-    """Return whether a device is a core of a `tf.distribute.TPUStrategy`. There XLA compiles a step as one program."""
-    return kind_of(device) == LOGICAL_CORE
+    """Return whether a device is a core of a `tf.distribute.TPUStrategy`."""
+    return kind_of(device) == LOGICAL_CORE  # there XLA compiles a step as one program
 
 
 def has_static_shapes_only(device: str) -> bool:
@@ -52,7 +52,7 @@ def kind_of(device: str | None) -> str | None:
 
 
 def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function as one call on a device. The call is never inlined, which keeps a step's graph small.
+    """Wrap a function as one call on a device.
 
     ::
 
@@ -63,7 +63,7 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
     if is_logical_core(device):
         return function
     return tf.function(function, autograph=False, jit_compile=must_compile(device) or None,
-                       experimental_attributes={'_noinline': True})
+                       experimental_attributes={'_noinline': True})  # keeps a step's graph small
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -107,11 +107,9 @@ def use_virtual_devices(num_devices: int) -> None:
 
 
 def configure_graph_optimizer() -> None:
-    """Switch off the optimisation of graphs outside the stages. Optimising costs seconds and gains nothing.
-
-    The graph of a step has one call per action, and one per device for the update. So there is nothing to optimise. The
-    functions of stages are still optimised, see `graph_pieces.py`. The switch applies to the whole process.
-    """
+    """Switch off the optimisation of graphs outside the stages, for the whole process."""
+    # Optimising costs seconds and gains nothing: the graph of a step has one call per action, and one per device for
+    # the update. The functions of stages are still optimised, see `graph_pieces.py`.
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
 
 

@@ -31,19 +31,19 @@ def is_allocated(variable: keras.Variable) -> bool:
 def move(variable: keras.Variable, device: str) -> None:
     """Move a Keras variable to another device, in place.
 
-    The new `tf.Variable` keeps the name and the id of the old one: optimizers identify variables by these. Every
-    `tf.function` that was traced earlier is traced again. The old copy becomes empty and takes no memory. Code that
-    still reads the old copy, such as a `tf.types.experimental.ConcreteFunction`, fails.
+    Every `tf.function` that was traced earlier is traced again. Code that still reads the old copy, such as a
+    `tf.types.experimental.ConcreteFunction`, fails.
     """
     old = variable.value
     if is_same_device(device, device_of(old)):
         return
     with tf.init_scope(), tf.name_scope(''), creating_on(device):
+        # Name and id stay the same, because optimizers identify variables by these.
         new = tf.Variable(old.read_value(), trainable=old.trainable, name=old.name.removesuffix(':0'),
                           aggregation=old.aggregation, synchronization=old.synchronization)
         new._unique_id = old._unique_id  # pylint: disable=protected-access
         variable._initialize(new)  # pylint: disable=protected-access
-        tf.raw_ops.AssignVariableOp(resource=old.handle, value=tf.zeros([0], old.dtype))
+        tf.raw_ops.AssignVariableOp(resource=old.handle, value=tf.zeros([0], old.dtype))  # the old copy takes no memory
     patches.forget_traces()
 
 
@@ -81,10 +81,7 @@ def creating_on_one_of(devices: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def creating_on(device: str) -> Iterator[None]:
-    """Create the variables in the `with` block on a device.
-
-    For TPUs and logical cores of TPUs, the host computes the initial values.
-    """
+    """Create the variables in the `with` block on a device."""
     with contextlib.ExitStack() as scopes:
         scopes.enter_context(tf.device(device))
         if device_kinds.is_logical_core(device):
@@ -118,8 +115,8 @@ def read_unwatched(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tensor] = read_variable) -> list[Any]:
-    """Read the variables of all stages by `read`, each on its device. A shared variable is read only once."""
-    known = {}
+    """Read the variables of all stages by `read`, each on its device."""
+    known = {}  # a shared variable is read only once
 
     def value_of(stage: Any, variable: Any) -> tf.Tensor:
         if id(variable) not in known:
@@ -131,7 +128,7 @@ def read_values(stages: Sequence[Any], read: Callable[[keras.Variable], tf.Tenso
 
 
 def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Copy values to the devices of the stages. Values that are already there are not copied.
+    """Copy values to the devices of the stages.
 
     Args:
         values: what `read_values` returned for these stages, or for other replicas of them.
@@ -149,8 +146,8 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to variables on their devices. Return [], because no updates are left for the caller."""
+    """Assign new values to variables on their devices. Return []."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)
-    return []
+    return []  # no updates are left for the caller

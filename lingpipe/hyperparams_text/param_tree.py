@@ -31,8 +31,8 @@ def is_params(value: Any) -> bool:
 
 
 def is_sequence(value: Any) -> bool:
-    """Return whether `value` is a list or a plain tuple. A named tuple counts as a single value."""
-    return isinstance(value, (list, tuple)) and not hasattr(value, '_fields')
+    """Return whether `value` is a list or a tuple, but not a named tuple."""
+    return isinstance(value, (list, tuple)) and not hasattr(value, '_fields')  # a named tuple is a single value
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
@@ -170,5 +170,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Return the kind of `value`: list, tuple, dict or object. Containers of different kinds are not equal."""
+    """Return the kind of `value`: list, tuple, dict or object."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

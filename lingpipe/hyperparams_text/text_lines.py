@@ -34,8 +34,8 @@ def split(text: str) -> list[tuple[str, str]]:
 
 
 def join(texts: Mapping[str, str]) -> str:
-    """Return a `path : text` line for each of `texts`, sorted by path. Element 2 of a list precedes element 10."""
-    def natural(path):
+    """Return a `path : text` line for each of `texts`, sorted by path."""
+    def natural(path):  # element 2 of a list precedes element 10
         return [int(part) if part.isdecimal() else part for part in re.split('([0-9]+)', path)]
     return ''.join(f'{path} : {texts[path]}\n' for path in sorted(texts, key=natural))
 
@@ -51,8 +51,6 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
          words_are_strings: bool = False) -> None:
     """Set the fields of `params` that a text names.
 
-    Outer fields are set first. So new Params, or a longer list, exist before the fields inside them are set.
-
     Args:
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
         words_are_strings: whether an unknown word without quotes is a string, even in a list or if the field is None.
@@ -61,6 +59,7 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
     changes = [_change(path, text) for path, text in entries]
     changes += [(param_tree.parse_path(path), _SHAPE_CHANGE, kind) for path, kind in kinds.items()
                 if _SHAPE.fullmatch(kind)]
+    # Outer fields first, so that new Params, or a longer list, exist before the fields inside them are set.
     for steps, change, text in sorted(changes, key=lambda item: (len(item[0]), item[1])):
         try:
             reader.apply(steps, change, text)

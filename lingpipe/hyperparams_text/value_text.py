@@ -130,7 +130,7 @@ def _literal_of_container(value):
 
 
 def _is_instance(value, module, name):
-    """Return whether `value` is an instance of class `name` of a module. The module is not imported."""
+    """Return whether `value` is an instance of class `name` of a module, without importing the module."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
 
 

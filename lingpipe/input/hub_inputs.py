@@ -203,8 +203,8 @@ class TextClassificationInput(text_records.RecordInput):
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Return the class names. They do not come from the records, because records may lack a class."""
-        names = params.class_names
+        """Return the class names."""
+        names = params.class_names  # not from the records, which may lack a class
         if names is None and params.dataset:
             names = text_records.class_names_of_tfds(params.dataset, params.data_dir, params.label_field)
         is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)

@@ -98,10 +98,10 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return {id: number of bytes} for tokens {text: id}. In GPT-2's alphabet, one letter stands for one byte."""
+    """Return {id: number of bytes} for tokens {text: id}."""
     from tokenizers import pre_tokenizers
 
-    alphabet = set(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = set(pre_tokenizers.ByteLevel.alphabet())  # GPT-2's: one letter stands for one byte
     return {number: len(token if alphabet >= set(token) else token.encode()) for token, number in numbers.items()}
 
 

@@ -172,8 +172,8 @@ def _dataset_name(p):
 
 
 def _are_own_digits(p):
-    """Return whether to read the 'digits' of LingPipe itself. If `data_dir` is set, TFDS reads 'digits' from there."""
-    return p.dataset == digits.NAME and p.data_dir is None
+    """Return whether to read the 'digits' of LingPipe itself."""
+    return p.dataset == digits.NAME and p.data_dir is None  # with a data_dir, TFDS reads 'digits' from there
 
 
 def _described(p):

@@ -56,17 +56,13 @@ def _decode_jpeg_box(encoded, box, image_width, num_channels):
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
     """Call a function on each row of tensors. Return the nest of results `[n, ...]`.
 
-    Only in a dataset can TensorFlow continue after an error. All rows share one dataset, because creating a dataset
-    takes as long as decoding 64 x 64 pixels:
-
-    ```
-                 rows -> function -> drop errors --\\
-                                                     batch -> put each where its row is, the fallback elsewhere
-    fallback, numbered -1 ------------------------/
-    ```
-
     If the function fails on a row, the row gets `fallback`. `fallback` sets all static shapes. n must be positive.
     """
+    # Only in a dataset can TensorFlow continue after an error. All rows share one dataset, because creating a dataset
+    # takes as long as decoding 64 x 64 pixels:
+    #                  rows -> function -> drop errors --\
+    #                                                      batch -> put each where its row is, the fallback elsewhere
+    #     fallback, numbered -1 ------------------------/
     num_rows = tf.shape(rows[0])[0]
     numbered = tf.data.Dataset.from_tensor_slices((tf.range(num_rows), *rows))
     results = numbered.map(lambda number, *row: (number, function(*row)))

@@ -140,10 +140,8 @@ def _plain_value(feature, value):
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
-    """Split `count` rows into slices, and call a function on each slice. Concatenate the results `[rows, ...]`.
-
-    KerasHub's preprocessors run eagerly in this way. Tracing them as a graph would take seconds and save no time.
-    """
+    """Split `count` rows into slices, and call a function on each slice. Concatenate the results `[rows, ...]`."""
+    # KerasHub's preprocessors run eagerly in this way. Tracing them as a graph would take seconds and save no time.
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
 
@@ -178,7 +176,7 @@ class RecordInput(base_input.MemoryInput):
             self._columns = tuple(map(tf.constant, self._arrays(records)))
 
     def _records(self):
-        """Read the records. From TFDS, read only the fields that this input uses."""
+        """Read the records."""
         p = self.params
         if p.files is not None:
             return from_files(p.files)

@@ -126,10 +126,10 @@ def described_images(dataset: str, data_dir: str | None = None) -> tuple[tuple, 
 
 @contextlib.contextmanager
 def _without_advice():
-    """Hide TensorFlow's warnings about how TFDS calls it, because a user cannot change the calls."""
+    """Hide TensorFlow's warnings about how TFDS calls it."""
     logger = tf.get_logger()
     level = logger.level
-    logger.setLevel('ERROR')
+    logger.setLevel('ERROR')  # a user cannot change the calls
     try:
         yield
     finally:

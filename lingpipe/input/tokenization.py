@@ -57,10 +57,8 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Decode the tokens `written` after a prompt of tokens `known`. `written` has no stop token.
-
-    Both are decoded together, because SentencePiece drops a space before the first token that it decodes.
-    """
+    """Decode the tokens `written` after a prompt of tokens `known`. `written` has no stop token."""
+    # Both are decoded together, because SentencePiece drops a space before the first token that it decodes.
     before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
     return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)
 

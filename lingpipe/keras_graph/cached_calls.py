@@ -22,10 +22,7 @@ class Weights(NamedTuple):
     devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Read all variables. Return a list of values for each stage, on its device: `[stages][variables]`.
-
-        TensorFlow copies a value only to the stages that use it.
-        """
+        """Read all variables. Return a list of values for each stage, on its device: `[stages][variables]`."""
         values = []
         for variable, stage in zip(self.variables, self.stages):
             with tf.device(variable_placement.owner(variable, [self.devices[stage]])):
@@ -34,6 +31,7 @@ class Weights(NamedTuple):
 
     def _on(self, stage, values):
         with tf.device(self.devices[stage]):
+            # TensorFlow copies a value only to the stages that use it.
             return [value if own == stage else tf.identity(value) for own, value in zip(self.stages, values)]
 
 
@@ -44,11 +42,7 @@ class Split(NamedTuple):
     devices: list[str]  # of each part
 
     def cut(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        """Return the parts of a whole cache, each on its device.
-
-        A model first makes a cache of zeros. Each part is created on its device, so that no device holds the zeros of
-        all layers.
-        """
+        """Return the parts of a whole cache, each on its device."""
         parts = []
         for index, device in enumerate(self.devices):
             with tf.device(device):
@@ -65,7 +59,7 @@ class Split(NamedTuple):
     def _part(self, tensor, index):
         if self.axis is None:
             return tf.identity(tensor)
-        if tensor.op.type == 'Fill':
+        if tensor.op.type == 'Fill':  # a new cache; no device should hold the zeros of all layers
             shape = tensor.shape.as_list()
             return tf.fill(shape[:self.axis] + shape[self.axis + 1:], tensor.op.inputs[1])
         return tf.gather(tensor, index, axis=self.axis)
@@ -237,7 +231,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {slice of a cache: number of the slice's part}. An undivided cache is part 0."""
+    """Return {slice of a cache: number of the slice's part}."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)
@@ -258,9 +252,9 @@ def _new_parts(old, new, split):
 
 
 def _readers(tensor):
-    """Return the operations that read a tensor. Reading a known shape does not count."""
+    """Return the operations that read a tensor."""
     return [operation for operation in tensor.consumers()
-            if operation.type != 'Shape' or not tensor.shape.is_fully_defined()]
+            if operation.type != 'Shape' or not tensor.shape.is_fully_defined()]  # known shapes do not count
 
 
 def _slices(cache):
@@ -289,7 +283,7 @@ def _flatten(nests: Iterable) -> list:
 
 
 def _tensors(nest):
-    """List the tensors and tensor specs in a nest. Leave out other objects."""
+    """List the tensors and tensor specs in a nest."""
     return [leaf for leaf in keras.tree.flatten(nest) if isinstance(leaf, (tf.Tensor, tf.TensorSpec))]
 
 

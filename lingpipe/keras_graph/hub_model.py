@@ -160,14 +160,14 @@ def _tokenizer_class(model):
 
 
 def _load_backbone_weights(loader, backbone):
-    """Load weights into an existing backbone. Its variables stay on the devices of their partitions."""
+    """Load weights into an existing backbone."""
     if hasattr(loader, '_load_backbone_weights'):
         loader._load_backbone_weights(backbone)
         return
 
     class Existing(type(backbone)):
         def __new__(cls, *unused_arguments, **unused_fields):
-            return backbone
+            return backbone  # its variables stay on the devices of their partitions
 
     loader.load_backbone(Existing, load_weights=True)
 
@@ -177,15 +177,12 @@ def _has_weights_of(preset, model):
 
 
 class AwaitedWeights:
-    """Variables that start as zeros, because their values will be loaded.
-
-    Drawing random initial values would take several times the memory of a variable. After loading, variables that were
-    not loaded, such as weights of a new head, get their own initial values.
-    """
+    """Variables that start as zeros, because their values will be loaded."""
 
     def __init__(self, variables: Iterable[keras.Variable]) -> None:
         self._initializers = [(variable, variable._initializer) for variable in variables]
         for variable, _ in self._initializers:
+            # Drawing random values would take several times the memory of a variable.
             variable._initializer = keras.initializers.Zeros()
 
     @contextlib.contextmanager
@@ -200,13 +197,13 @@ class AwaitedWeights:
             for variable, _ in self._initializers:
                 del variable.assign
         for variable, initializer in self._initializers:
-            if id(variable) not in assigned:
+            if id(variable) not in assigned:  # such as weights of a new head
                 with tf.device(variable.value.device):
                     variable.assign(initializer(variable.shape, dtype=variable.dtype))
 
 
 def _assign(assigned, variable, value):
-    """Assign about one MiB of rows at a time, because each part is copied on its way to another device or host."""
+    """Assign about one MiB of rows at a time."""
     value = value if hasattr(value, 'shape') else np.asarray(value)
     if tuple(value.shape) != tuple(variable.shape):
         raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '
@@ -216,15 +213,15 @@ def _assign(assigned, variable, value):
         variable.value.assign(tf.cast(np.asarray(value), variable.dtype))
         return
     step = max(1, _PART_BYTES * variable.shape[0] // _num_bytes(variable))
-    for start in range(0, variable.shape[0], step):
+    for start in range(0, variable.shape[0], step):  # each part is copied on its way to another device or host
         part = tf.cast(np.asarray(value[start:start + step]), variable.dtype)
         _assign_rows(variable.value, start, part)
 
 
 def _assign_rows(variable, start, rows):
-    """Assign rows in place. Assigning to a slice would first copy the whole variable."""
+    """Assign rows in place."""
     with tf.device(variable.device):
-        tf.raw_ops.ResourceStridedSliceAssign(
+        tf.raw_ops.ResourceStridedSliceAssign(  # assigning to a slice would first copy the whole variable
             ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)
         variable.sparse_read([start]).numpy()  # waits; otherwise another host would get more than it can take
 

@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Let units also return model outputs' logits. Return (units, {index of a model output: key of its logits})."""
+    """Let units also return the logits of model outputs. Return (units, {index of an output: number of its logits})."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
@@ -102,10 +102,10 @@ class ModelGraph:
 
     @property
     def output_structure(self) -> Any:
-        """Nest of `tf.TensorSpec` of the model's outputs. As in Keras, a list of one tensor becomes that tensor."""
+        """Nest of `tf.TensorSpec` of the model's outputs."""
         structure = self._functional.output
         if isinstance(structure, (list, tuple)) and len(structure) == 1:
-            structure = structure[0]
+            structure = structure[0]  # as in Keras
         return keras.tree.map_structure(_spec_of, structure)
 
     def refuse_micro_batches(self) -> None:
@@ -159,7 +159,7 @@ class ModelGraph:
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
         """Analyse each unit from shapes. No unit is run, and no weight is copied.
 
-        A shared layer's parameters are counted at its first unit. Units that differ only in weights are traced once.
+        A shared layer's parameters are counted at its first unit.
 
         Args:
             input_specs: nest of `tf.TensorSpec` that fits the model. It fills in sizes that the model does not know.
@@ -204,7 +204,7 @@ class ModelGraph:
         return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:
-        """Return, for each unit, whether its outputs depend on a trained weight. Such units have a backward pass."""
+        """Return, for each unit, whether its outputs depend on a trained weight."""
         reached, found = set(), []
         for unit in self.units:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
@@ -226,12 +226,12 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Drop outputs that layers return as None when traced, although Keras shows them as symbolic tensors."""
+        """Drop outputs that layers return as None when traced."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
                              "out of the model's outputs.")
-        self.units = [unit.without(absent) for unit in self.units]
+        self.units = [unit.without(absent) for unit in self.units]  # Keras shows them as symbolic tensors
 
 
 def _spec_of(tensor):
@@ -246,7 +246,7 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """Trace a unit. If its Python code needs unknown sizes, count one multiply-add per trained parameter."""
+    """Trace a unit, or guess its `Flops` if Python code in it needs unknown sizes."""
     try:
         return _trace(unit, inputs)
     except TypeError:
@@ -254,7 +254,7 @@ def _trace_or_guess(unit, inputs):
             raise
         weights = base_layer.trained_variables(unit.layers)
         outputs = [(tf.TensorSpec([1, *spec.shape[1:]], spec.dtype), None) for spec in unit.specs]
-        return layer_analysis.Flops(2 * _num_values(weights), 0), outputs, []
+        return layer_analysis.Flops(2 * _num_values(weights), 0), outputs, []  # one multiply-add per trained parameter
 
 
 def _num_values(weights):

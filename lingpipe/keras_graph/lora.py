@@ -107,11 +107,11 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
 
 
 def _freeze_others(model, kept):
-    """Freeze all weights but `kept`. Freeze whole layers where possible: then a batch norm keeps its averages."""
+    """Freeze all weights but `kept`."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):
-            layer.trainable = False
+            layer.trainable = False  # the whole layer: then a batch norm keeps its averages
     for variable in base_layer.trained_variables([model]):
         variable.trainable = id(variable) in kept
 
@@ -145,13 +145,10 @@ def low_rank_layers(model: keras.Model) -> list[LowRank]:
 
 @contextlib.contextmanager
 def able_to_learn(model: keras.Model) -> Iterator[None]:
-    """Keep the first low-rank part of each layer unchanged while the `with` block loads kernels.
-
-    Keras sets both parts to zero when it loads a kernel, and then neither has a gradient.
-    """
+    """Keep the first low-rank part of each layer unchanged while the `with` block loads kernels."""
     firsts = [each.first for each in low_rank_layers(model)]
     for first in firsts:
-        first.assign = lambda value: None
+        first.assign = lambda value: None  # Keras sets both parts to zero, and then neither has a gradient
     try:
         yield
     finally:
@@ -161,14 +158,11 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def merged(model: keras.Model) -> Iterator[None]:
-    """Merge LoRA into a model's kernels inside the `with` block, to write the model without LoRA.
-
-    Keras also merges when it saves, but in the compute dtype of the layers, and their configs keep LoRA. Quantized
-    kernels are left to Keras, which merges LoRA into them and computes new scales.
-    """
+    """Merge LoRA into a model's kernels inside the `with` block, to write the model without LoRA."""
+    # Keras also merges when it saves, but in the compute dtype of the layers, and their configs keep LoRA.
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):
-            if each.layer.quantization_mode is None:
+            if each.layer.quantization_mode is None:  # else Keras merges LoRA, and computes new scales
                 stack.enter_context(_merged_layer(each))
         yield
 

@@ -171,12 +171,12 @@ def refuse_unfit(model: keras.Model, functional: Any, given: Any) -> None:
 
 
 def refuse_long(model: keras.Model, functional: Any, tensors: list) -> None:
-    """Raise ValueError if there are more tokens than position embeddings. XLA would use wrong embeddings."""
+    """Raise ValueError if there are more tokens than position embeddings."""
     sizes = [layer.sequence_length for layer in model._flatten_layers()
              if hasattr(layer, 'position_embeddings') and hasattr(layer, 'sequence_length')]
     for symbol, tensor in zip(functional.inputs, tensors):
         length = tensor.shape[1] if symbol.name.endswith('token_ids') and tensor is not None else None
-        if sizes and length is not None and length > max(sizes):
+        if sizes and length is not None and length > max(sizes):  # XLA would use wrong embeddings
             raise ValueError(f'sequence_length={length} of {symbol.name!r} is too long for model '
                              f'{model.name!r}, which knows {max(sizes)} positions. Set it to {max(sizes)} at most; a '
                              'model without a preset has max_sequence_length in its backbone_arguments.')

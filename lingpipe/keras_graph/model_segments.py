@@ -30,11 +30,11 @@ class Segment:
         self._is_unmasked = [value in unmasked for value in before]
 
     def __call__(self, values: list, training: bool) -> list:
-        """Run the unit. Values that only pass through stay as they are, with their Keras masks."""
+        """Run the unit."""
         values = [tf.identity(value) if without else value for value, without in zip(values, self._is_unmasked)]
         made = self._unit([values[place] for place in self._arguments], training)
         self._require_as_in_training(made, training)
-        values = [*values, *made]
+        values = [*values, *made]  # values that only pass through stay as they are, with their Keras masks
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
@@ -85,16 +85,13 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
 
 
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
-    """Move the variables of each stage to its device, in place. Model and pipeline still share them.
-
-    A variable of several stages goes to the first of them. The states of seed generators stay where they are.
-    """
+    """Move the variables of each stage to its device, in place. States of seed generators stay where they are."""
     places: dict[int, tuple[keras.Variable, str]] = {}
     for parts, device in zip(stage_parts, devices):
         stay = {id(state) for state in random_seeds.seed_generator_states(parts.layers)}
         for variable in (variable for layer in parts.layers for variable in layer.variables):
             if id(variable) not in stay:
-                places.setdefault(id(variable), (variable, device))
+                places.setdefault(id(variable), (variable, device))  # the first stage's device, if several have it
     for variable, device in places.values():
         place_variable(variable, device)
 
@@ -109,7 +106,8 @@ def place_variable(variable: keras.Variable, device: str) -> None:
 
 
 def _segments(run, before, after, unmasked):
-    """Return the segments of a stage. Each returns only tensors that a later unit or another stage needs."""
+    """Return the segments of a stage."""
+    # A segment returns only tensors that a later unit or another stage needs.
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):
         for value in unit.inputs:

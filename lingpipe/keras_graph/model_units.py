@@ -103,19 +103,19 @@ def flat_inputs(functional: Any, inputs: Any) -> list:
 
 
 def without_others(functional: Any, inputs: Any) -> Any:
-    """Return inputs without entries that the model does not take. Keras would flatten those entries too."""
-    if isinstance(inputs, dict) and isinstance(functional.input, dict):
+    """Return inputs without entries that the model does not take."""
+    if isinstance(inputs, dict) and isinstance(functional.input, dict):  # Keras would flatten all entries
         return {name: value for name, value in inputs.items() if name in functional.input}
     return inputs
 
 
 class _Flattening:
-    """A collector of units. A layer may occur several times, directly and inside nested models."""
+    """A collector of units."""
 
     def __init__(self, num_inputs):
         self.units, self.graphs = [], []
         self._num_values = num_inputs
-        self._num_calls = collections.Counter()
+        self._num_calls = collections.Counter()  # of each layer, directly and inside nested models
 
     def inline(self, functional, inputs, path, dtype):
         """Add the units of a model."""

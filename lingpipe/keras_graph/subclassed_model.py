@@ -72,7 +72,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Raise an error if an operation, such as a reshape, was given None, the batch size of a symbolic tensor."""
+    """Raise an error if an operation, such as a reshape, was given the unknown batch size, None."""
     specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)],
                            symbol.dtype) for symbol in functional.inputs]
     with keras.StatelessScope():
@@ -95,10 +95,10 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Return an operation's key. Keys are equal in all traces, even if each trace makes a new operation object."""
+    """Return an operation's key, which is equal in all traces."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
-    return type(operation).__name__, repr({**operation.get_config(), 'name': None})
+    return type(operation).__name__, repr({**operation.get_config(), 'name': None})  # may be a new object in each trace
 
 
 def calls(functional: Any) -> list:

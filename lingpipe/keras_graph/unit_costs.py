@@ -27,7 +27,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
           cache_dir: str | None = None) -> list[layer_profile.LayerTime]:
     """Measure the time of every unit on a device, with copies of the weights.
 
-    Units that differ only in their weights are measured once. For `cache_dir`, see `layer_profile.profile_layers`.
+    For `cache_dir`, see `layer_profile.profile_layers`.
     """
     values, jobs = _known_values(graph, input_specs), []
     for index, (unit, has_backward) in enumerate(zip(graph.units, graph.units_with_backward())):
@@ -57,7 +57,7 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
 
 
 def _look_at_each(graph, values, look):
-    """List `look(unit as a layer, inputs, has_backward=...)` for all units. Equal units share one call."""
+    """List `look(unit as a layer, inputs, has_backward=...)` for all units."""
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)

@@ -143,7 +143,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """Return, for each concatenated state, the layer that shrinks it to the size of state 6. None: equal sizes."""
+        """List for each concatenated state a layer that shrinks it to the size of state 6, or None for equal sizes."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:

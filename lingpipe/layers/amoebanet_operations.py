@@ -53,7 +53,7 @@ class DropPath(keras.layers.Layer):
         return 1.0 - progress * (1.0 - self._final_keep_prob)
 
     def draw_scales(self, inputs: tf.Tensor, num_paths: int) -> list[tf.Tensor]:
-        """Draw the factors of several independent paths. One draw for all keeps the graph of a cell small.
+        """Draw the factors of several independent paths.
 
         Args:
             inputs: `[batch, ...]`, a tensor of the batch size, rank and dtype of the paths.
@@ -65,7 +65,7 @@ class DropPath(keras.layers.Layer):
         shape = (num_paths, keras.ops.shape(inputs)[0]) + (1,) * (len(inputs.shape) - 1)
         kept = keras.random.uniform(shape, dtype='float32', seed=self.seed_generator) < keep_prob
         scales = keras.ops.cast(keras.ops.cast(kept, 'float32') / keep_prob, inputs.dtype)
-        return keras.ops.unstack(scales, num_paths)
+        return keras.ops.unstack(scales, num_paths)  # one draw for all keeps the graph of a cell small
 
 
 def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, int, int, int]:
@@ -230,6 +230,7 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Drop the first row and column. A strided slice, `x[:, 1:, 1:]`, would be far slower in both passes."""
+    """Drop the first row and column."""
     _, height, width, channels = x.shape
+    # A strided slice, `x[:, 1:, 1:]`, would be far slower in both passes.
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

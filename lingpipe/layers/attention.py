@@ -163,8 +163,8 @@ class MultiHeadAttention(base_layer.BaseLayer):
 
 
 def _attention_weights(queries, keys, allowed, is_causal):
-    """Return attention weights `[batch, num_heads, queries, keys]`. The softmax is computed in at least float32."""
-    dtype = keras.backend.result_type(queries.dtype, 'float32')
+    """Return attention weights `[batch, num_heads, queries, keys]`."""
+    dtype = keras.backend.result_type(queries.dtype, 'float32')  # the softmax is computed in at least float32
     logits = keras.ops.cast(keras.ops.einsum('btnh,bsnh->bnts', queries, keys), dtype) / queries.shape[-1] ** 0.5
     if is_causal:
         causal = keras.ops.tril(keras.ops.ones(logits.shape[-2:], 'bool'))
@@ -187,11 +187,11 @@ class CrossAttention(MultiHeadAttention):
         return super().Params().Delete('is_causal', 'use_rotary_positions')
 
     def _build_projections(self, input_shape, inner_dim):
-        """Create the weights from the shape of the target. Vectors of the source must have the same size."""
+        """Create the weights from the shape of the target."""
         self.query_projection = dense(self, 'query_projection', inner_dim)
         self.key_value_projection = dense(self, 'key_value_projection', 2 * inner_dim)
         self.query_projection.build(input_shape)
-        self.key_value_projection.build(input_shape)
+        self.key_value_projection.build(input_shape)  # vectors of the source must have the same size
 
     def call(self, inputs: tf.Tensor, source: tf.Tensor | None = None,  # type: ignore[override]  # other arguments
              source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
@@ -216,10 +216,8 @@ class CrossAttention(MultiHeadAttention):
 
 
 def _with_part(cache, part, start):
-    """Return a copy of `cache` `[batch, length, ...]`, in which `part` `[batch, n, ...]` begins at `start`.
-
-    `keras.ops.slice_update` is not used, because TPU builds of TensorFlow cannot run it on CPUs.
-    """
+    """Return a copy of `cache` `[batch, length, ...]`, in which `part` `[batch, n, ...]` begins at `start`."""
+    # `keras.ops.slice_update` is not used, because TPU builds of TensorFlow cannot run it on CPUs.
     places = keras.ops.arange(cache.shape[1]) - start
     is_new = (places >= 0) & (places < part.shape[1])
     placed = keras.ops.take(part, keras.ops.clip(places, 0, part.shape[1] - 1), axis=1)

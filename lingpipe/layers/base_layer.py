@@ -126,10 +126,8 @@ def as_logits(x: tf.Tensor) -> tf.Tensor:
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List the variables whose own `trainable` is True, each once.
-
-    Keras's `trainable_variables` lists nothing for a frozen layer, even if it contains trained weights, as with LoRA.
-    """
+    """List the variables whose own `trainable` is True, each once."""
+    # Keras's `trainable_variables` lists nothing for a frozen layer, even if it contains trained weights, as with LoRA.
     found = (variable for layer in layers for variable in layer.variables if variable.trainable)
     return list({id(variable): variable for variable in found}.values())
 
@@ -154,12 +152,9 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
 
 @contextlib.contextmanager
 def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
-    """Make `current_training_step()` return `step` inside the `with` block.
-
-    The pipeline enters this context around every stage, so a layer needs no counter. None: the step is unknown.
-    """
+    """Make `current_training_step()` return `step` inside the `with` block. None: the step is unknown."""
     outer = current_training_step()
-    _local.step = step
+    _local.step = step  # the pipeline does this around every stage, so a layer needs no counter
     try:
         yield
     finally:
@@ -187,14 +182,14 @@ def deferred_variables() -> Iterator[None]:
     """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
 
     If the block assigns a value to such a variable, as a layer's `build` may, the value becomes the initial value.
-    Assignments to allocated variables take effect at the end of the block. Keras keeps a queue of variables that it
-    allocates when the next ordinary scope closes. This block removes its own variables from the queue.
+    Assignments to allocated variables take effect at the end of the block.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)
     try:
         with scope:
             yield
     finally:
+        # Otherwise Keras would allocate the block's variables when the next ordinary scope closes.
         global_state.set_global_attribute(_QUEUE, queued)
     for variable, value in scope.updates.values():
         if variable._value is not None:
@@ -225,15 +220,14 @@ class _DeferringScope(keras.StatelessScope):
 def allocate(variables: Iterable[keras.Variable]) -> None:
     """Give each variable without a value its initial value, on the current device.
 
-    Keras itself would allocate them only at the end of a symbolic run, outside every device scope. Inside
-    `deferred_variables`, this function does nothing.
+    Inside `deferred_variables`, this function does nothing.
     """
     outer = global_state.get_global_attribute(_SCOPE)
     if outer is not None and not outer.initialize_variables:
         return
     with outside_of_scopes():  # the states of seed generators first: initializers may draw from them
         for variable in sorted(variables, key=lambda each: each.name != 'seed_generator_state'):
-            if variable._value is None:
+            if variable._value is None:  # Keras would do it only at the end of a symbolic run, outside device scopes
                 variable._deferred_initialize()
 
 

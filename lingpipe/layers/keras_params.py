@@ -119,14 +119,12 @@ def _described(value, field):
 
 @functools.cache
 def _defaults(cls):
-    """Return {name: default} for all keyword arguments of `cls(...)`. REQUIRED stands for a missing default.
-
-    They come from the constructors of `cls` and of its base classes, up to the first constructor without **kwargs. If
-    a subclass has arguments, required arguments of its base class are left out, because the subclass passes them.
-    """
+    """Return {name: default} for all keyword arguments of `cls(...)`. REQUIRED stands for a missing default."""
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))
     found = {}
+    # From the constructors of `cls` and of its base classes, up to the first constructor without **kwargs. If a
+    # subclass has arguments, required arguments of its base class are left out, because the subclass passes them.
     for constructor in (vars(base)['__init__'] for base in cls.__mro__[:-1] if '__init__' in vars(base)):
         signature = inspect.signature(constructor)
         found = {name: default for name, default in _named(signature).items()

@@ -71,13 +71,14 @@ class BaseTask:
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
         """Raise ValueError if the targets of an input do not fit the body's logits.
 
-        Each position with logits needs a label. The task takes `num_targets` tensors of targets; None: any number.
+        The task takes `num_targets` tensors of targets; None: any number.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
         if num_targets not in (None, len(targets)):
             raise ValueError(f'{kind} gives {len(targets)} tensors beside its inputs, but {type(self).__name__} takes '
                              f'{num_targets}. Use another input.')
+        # Each position with logits needs a label.
         if targets[0].shape[1:] not in (logits[:-1], [*logits[:-1], 1]):
             raise ValueError(f'{kind} gives labels of shape {list(targets[0].shape[1:])} for an example, but the body '
                              f'returns logits of shape {list(logits)}, which need {list(logits[:-1])}. '
@@ -125,14 +126,14 @@ class BaseTask:
         return state.is_larger_better if state else self.larger_is_better.get(metric)
 
     def metric_names(self, targets: Any) -> set:
-        """Return the names of all metrics, given the `tf.TensorSpec`s of `targets`. The body is not traced.
+        """Return the names of all metrics, given the `tf.TensorSpec`s of `targets`.
 
         Raises:
             ValueError: one of `params.metrics` cannot be computed.
         """
         p, batch_size = self.params.body, tf.nest.flatten(targets)[0].shape[0]
         num_rows = micro_batches.most_rows(batch_size, p.num_replicas * p.num_micro_batches)
-        specs = micro_batches.specs_of((targets, self.body.output_of_one_example), num_rows)
+        specs = micro_batches.specs_of((targets, self.body.output_of_one_example), num_rows)  # the body is not traced
         return set(
             tf.function(self.loss_and_metrics, autograph=False).get_concrete_function(*specs).structured_outputs)
 

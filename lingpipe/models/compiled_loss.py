@@ -101,9 +101,9 @@ class CompiledLoss:
 
 
 def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
-    """Return loss 0, for a model compiled without a loss. Training then uses only losses that layers add."""
+    """Return loss 0, for a model compiled without a loss."""
     del outputs
-    return {'loss': (tf.zeros([]), targets.num_rows)}
+    return {'loss': (tf.zeros([]), targets.num_rows)}  # training then uses only losses that layers add
 
 
 def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
@@ -127,8 +127,9 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum. Results have the weight None: the micro-batch's fraction of the batch."""
+    """Wrap a loss that is a sum."""
     def metrics(y_true, outputs, sample_weight):
+        # The weight None means: the micro-batch's fraction of the batch.
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}
 
     return metrics

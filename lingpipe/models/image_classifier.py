@@ -35,7 +35,7 @@ class ImageClassifier(base_task.BaseTask):
                              f'logits. Give the head num_classes={training_input.num_classes}.')
 
     def _warn_of_softmax(self):
-        """Warn if the last layer ends in softmax. The loss would apply softmax again."""
+        """Warn if the last layer ends in softmax."""
         last, outputs = self.body.stack[-1], getattr(self.body.model, 'outputs', None)
         for layer in [output._keras_history.operation for output in outputs] if outputs else [last]:
             activation = getattr(layer, 'activation', None)

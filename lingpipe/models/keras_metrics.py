@@ -86,7 +86,7 @@ class MetricState:
 
 
 def _random_examples(y_true, outputs, weights):
-    """Return random arrays for these specs. Weights are at least 1, because some metrics truncate weights."""
+    """Return random arrays for these specs."""
     random = np.random.default_rng(0)
     num_classes = max(2, outputs.shape[-1] or 2)
 
@@ -100,6 +100,7 @@ def _random_examples(y_true, outputs, weights):
         return random.integers(0, num_classes, shape)
 
     examples = [array(spec, values if spec.dtype.is_floating else classes) for spec in (y_true, outputs)]
+    # Weights are at least 1, because some metrics truncate weights.
     return [*examples, array(weights, lambda shape: np.random.default_rng(1).uniform(1.0, 2.0, shape))]
 
 
@@ -172,7 +173,7 @@ def _zeros(metric):
 
 
 def _are_close(some, others):
-    """Return whether arrays are equal up to rounding. The tolerance grows with the largest value."""
+    """Return whether arrays are equal up to rounding."""
     pairs = [(np.asarray(one), np.asarray(other)) for one, other in zip(some, others)]
     return all(one.shape == other.shape and np.allclose(
         one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max(initial=1.0)) for one, other in pairs)

@@ -80,13 +80,13 @@ class ModelSurface(keras.Model):
 
     @property
     def output_names(self) -> Any:
-        """The output names of the source; None without a source. Losses and metrics may use these names."""
-        return getattr(self.source, 'output_names', None)
+        """The output names of the source; None without a source."""
+        return getattr(self.source, 'output_names', None)  # losses and metrics may use these names
 
     @property
     def input_spec(self) -> Any:
-        """Input specs of the source model; None without one. Keras checks inputs against these specs."""
-        return getattr(self.source, 'input_spec', None)
+        """Input specs of the source model; None without one."""
+        return getattr(self.source, 'input_spec', None)  # Keras checks inputs against these specs
 
     @property
     def metrics(self) -> list[keras.Metric]:
@@ -184,8 +184,8 @@ class ModelSurface(keras.Model):
         return {**self.source._trackable_children(save_type), **children}
 
     def _obj_type(self):
-        """Make Keras write layers as in a plain model. Then either model can load the other's weights."""
-        return 'Functional'
+        """Make Keras write layers as in a plain model."""
+        return 'Functional'  # then either model can load the other's weights
 
     def _plain_model(self):
         if self.source is not None:

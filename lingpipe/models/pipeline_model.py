@@ -199,10 +199,10 @@ class PipelineModel(model_surface.ModelSurface):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def _build_metrics(self, y, outputs):
-        """Create metric variables outside the function being traced. Inside, they would cause another trace."""
+        """Create metric variables outside the function being traced."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
-            with base_layer.outside_of_scopes():
+            with base_layer.outside_of_scopes():  # inside, variables would cause another trace
                 self._on_last_device(metrics.build, y, outputs)
 
     def _train_in_pipeline(self, loss, targets, x):
@@ -242,7 +242,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Return each variable's gradient, or None if no loss depends on the variable: then it has no weight decay."""
+        """Return each variable's gradient, or None if no loss depends on the variable."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables
@@ -252,11 +252,11 @@ class PipelineModel(model_surface.ModelSurface):
         if len(read) in (0, len(is_read)):
             return of_variables
         behind = {id(variable) for variable in keras.Model(self.pipe.model.inputs, read).trainable_variables}
-        return [gradient if id(variable) in behind or variable.regularizer else None
+        return [gradient if id(variable) in behind or variable.regularizer else None  # None: no weight decay
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Return the loss function. Equal structures and specs give the same object, so that traces are reused."""
+        """Return the loss function."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
@@ -271,7 +271,7 @@ class PipelineModel(model_surface.ModelSurface):
                     self._build_losses(*symbols)
                 kinds = compiled_loss.kinds_of(self._compile_loss, *symbols, self.variables)
             self._kept.losses[key] = compiled_loss.CompiledLoss(self._compile_loss, structure, kinds)
-        return self._kept.losses[key]
+        return self._kept.losses[key]  # the same object for equal keys, so that traces are reused
 
     def _build_losses(self, *symbols):
         try:
@@ -349,13 +349,13 @@ class PipelineModel(model_surface.ModelSurface):
                              'model to True.')
 
     def _refuse_new_weights(self):
-        """Raise ValueError for new weights. Keras would use an older trace, which does not train new weights."""
+        """Raise ValueError for new weights."""
         optimizer = self.optimizer
         if optimizer is None or not optimizer.built or isinstance(optimizer, keras.optimizers.MultiOptimizer):
             return
         known = set(map(id, training_optimizer.unscaled(optimizer)._trainable_variables))
         new = [variable.path for variable in self.pipe.trainable_variables if id(variable) not in known]
-        if new:
+        if new:  # Keras would use an older trace, which does not train them
             raise ValueError(f'Weights are trained that the optimizer does not know, such as {new[0]!r}: by '
                              'enable_lora, or because they were frozen before. Call compile with a new optimizer.')
 
@@ -372,7 +372,8 @@ class PipelineModel(model_surface.ModelSurface):
                 f'PipelineModel does not call. {advice}')
 
     def _with_loss_scale(self, optimizer, auto_scale_loss):
-        """Return an optimizer that scales the loss if a layer uses float16. Keras checks only the model's policy."""
+        """Return an optimizer that scales the loss if a layer uses float16."""
+        # Keras checks only the model's policy.
         if auto_scale_loss and self.pipe.computes_in_float16 and not training_optimizer.is_scaling(optimizer):
             return keras.optimizers.LossScaleOptimizer(optimizer)
         return optimizer

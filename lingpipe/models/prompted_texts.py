@@ -72,8 +72,8 @@ class _Texts:
         self._generate = pipelined_generation.PipelinedGeneration(task, body.stages, num_groups, body.jit_compile, read)
 
     def _generated(self, inputs):
-        """Return the tokens and masks of `generate_step`. Equal inputs give equal results in every call."""
-        variable_placement.assign(self._states)
+        """Return the tokens and masks of `generate_step`."""
+        variable_placement.assign(self._states)  # so equal inputs give equal results in every call
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
             return self._generate(inputs, self._tokenizer.stop_ids)
 
@@ -113,9 +113,9 @@ class PromptedTexts(_Texts):
         return prompt + text
 
     def _rows(self, tokens, length):
-        """Return padded rows and masks. Samplers look for end tokens after prompts, so the filler must not be one."""
+        """Return padded rows and masks."""
         filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)
-                      if token not in self._tokenizer.stop_ids)
+                      if token not in self._tokenizer.stop_ids)  # samplers look for end tokens after prompts
         rows = np.full([len(tokens), length], filler, np.int32)
         mask = np.zeros([len(tokens), length], np.int32)
         for row, known in enumerate(tokens):

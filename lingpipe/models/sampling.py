@@ -53,17 +53,15 @@ class Sampling(NamedTuple):
         return tf.reduce_min(tf.where(before < self.top_p, falling, falling.dtype.max), -1, keepdims=True)
 
     def keras_hub_sampler(self, vocab_size: int) -> Any:
-        """Return the sampler of KerasHub for these settings.
-
-        `TopKSampler` is not used: a rounding difference can reorder its candidates, and so change the draw.
-        `TopPSampler` sorts its candidates, so only nearly equal ones can change places.
-        """
+        """Return the sampler of KerasHub for these settings."""
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
         self.validate()
         if not self.temperature:
             return samplers.GreedySampler()
         top_k = self.top_k if self.top_k < vocab_size else 0
+        # `TopKSampler` is not used: a rounding difference can reorder its candidates, and so change the draw.
+        # `TopPSampler` sorts its candidates, so only nearly equal ones can change places.
         if self.top_p < 1 or top_k:
             return samplers.TopPSampler(self.top_p, top_k or None, self.seed, temperature=self.temperature)
         return samplers.RandomSampler(self.seed, temperature=self.temperature)

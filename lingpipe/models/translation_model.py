@@ -158,7 +158,7 @@ class _Decoder:
         return self._run(self._head, self._head, {'target': x})[:, 0], found
 
     def _run(self, layer, function, *arguments, **named):
-        """Call a layer's function on the layer's device. The weights have the values that `read` returned."""
+        """Call a layer's function on the layer's device."""
         with tf.device(self._device_of[id(layer)]), keras.StatelessScope(
-                state_mapping=self._mapping, initialize_variables=False):
+                state_mapping=self._mapping, initialize_variables=False):  # weights have the values from `read`
             return function(*arguments, **named)

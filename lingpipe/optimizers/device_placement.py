@@ -134,17 +134,17 @@ class DevicePlacement:
         return bool(self._optimizer.global_clipnorm and not self._optimizer.clipnorm)
 
     def _decay(self, variable: keras.Variable) -> None:
-        """Apply weight decay. Keras may exclude a variable by its `tf.Variable` name, such as 'dense/kernel:0'."""
+        """Apply weight decay."""
         if optimizer_parts.is_own(self._optimizer, '_apply_weight_decay'):
             self._optimizer._apply_weight_decay([variable])
-        else:
+        else:  # Keras may exclude a variable by its `tf.Variable` name, such as 'dense/kernel:0'
             base_optimizer.BaseOptimizer._apply_weight_decay(self._optimizer, [variable_placement.native(variable)])
 
     def _clip_by_global_norm(self, gradients: list, variables: list, limit: float) -> list:
-        """Clip gradients to a maximum global norm. As in Keras, all become NaN if the norm is not finite."""
+        """Clip gradients to a maximum global norm."""
         halves = self._square_on_devices(variables, (gradients,))
         norm = tf.sqrt(2.0 * losses.add_up(halves))
-        scale = clipping_factor(norm, limit) + (norm - norm)
+        scale = clipping_factor(norm, limit) + (norm - norm)  # as in Keras, NaN if the norm is not finite
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
@@ -167,7 +167,7 @@ class DevicePlacement:
 
 
 def _standing_for(variable: Any, value: Any) -> keras.Variable:
-    """Return a copy of a Keras variable. The value of the copy is the tensor `value`."""
+    """Return a copy of a Keras variable, with the tensor `value` as its value."""
     stand_in = copy.copy(variable)
     stand_in._value = value
     return stand_in
@@ -220,10 +220,10 @@ class DeviceFunctions:
         return results
 
     def _of(self, device: str, variables: list) -> Callable:
-        """Return the function of a device. Retrace it if variables have moved: an old trace would update old copies."""
+        """Return the function of a device."""
         traced = list(map(variable_placement.native, variables))
         key = tuple(map(id, traced))
-        if key not in self._functions:
+        if key not in self._functions:  # after variables have moved, an old trace would update old copies
             call = device_kinds.one_call(device, lambda *arguments: self._function(variables, *arguments))
             self._functions[key] = call, traced  # keeps the objects, so that their ids are not reused
         return self._functions[key][0]
@@ -235,7 +235,8 @@ def clipping_factor(norm: tf.Tensor, limit: float) -> tf.Tensor:
 
 
 def half_squares(unused_variables: Any, gradients: Any) -> list:
-    """Return half the squared norm of each gradient. As in Keras, a repeated row of a sparse gradient counts twice."""
+    """Return half the squared norm of each gradient."""
+    # As in Keras, a repeated row of a sparse gradient counts twice.
     given = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
     return [tf.nn.l2_loss(losses.in_full_precision(values)) for values in given]
 

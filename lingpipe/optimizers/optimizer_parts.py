@@ -55,10 +55,8 @@ def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Opt
 
 
 def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
-    """Move the slots of each weight to the device of the weight.
-
-    Keras creates some slots elsewhere, such as Adafactor's factors. When a weight moves, Keras does not move its slots.
-    """
+    """Move the slots of each weight to the device of the weight."""
+    # Keras creates some slots elsewhere, such as Adafactor's factors. Keras does not move slots with weights.
     for part in parts_of(optimizer):
         for slot, weight in _slots(part):
             device = variable_placement.device_of(weight)
@@ -67,9 +65,10 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, keras.Variable]]:
-    """Return pairs (slot, weight). The slots are in attributes of the optimizer that list one variable per weight."""
+    """Return pairs (slot, weight)."""
     weights = optimizer._trainable_variables
     own = (weights, optimizer._variables)
+    # The slots are in attributes of the optimizer that list one variable per weight.
     lists = [kept for kept in vars(optimizer).values() if isinstance(kept, (list, tuple)) and len(kept) == len(weights)
              and not any(kept is one for one in own)]
     return [(slot, weight) for kept in lists for slot, weight in zip(kept, weights)

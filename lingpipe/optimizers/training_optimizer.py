@@ -123,12 +123,13 @@ def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: 
     """Update the loss scale as Keras does, and run `update` only if all gradients are finite.
 
     A step that is not finite halves the scale. `dynamic_growth_steps` finite steps in a row double it (Mixed Precision
-    Training, arXiv 1710.03740, section 3.2). Keras's own `apply` would unscale all gradients on the first device.
+    Training, arXiv 1710.03740, section 3.2).
 
     Args:
         update: function without arguments that updates everything but the scale; it runs completely or not at all.
         undo: function without arguments that runs instead of `update`, and reverts earlier assignments of the step.
     """
+    # Keras's own `apply` would unscale all gradients on the first device.
     tf.cond(is_finite, lambda: _done(update), lambda: _done(undo))
     count, scale = optimizer.step_counter, optimizer.dynamic_scale
     is_due = tf.equal(count.value, optimizer.dynamic_growth_steps - 1)

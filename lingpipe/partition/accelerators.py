@@ -51,7 +51,8 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return a TPU. float32 is as fast as bfloat16: JAX and TensorFlow by default round matmul operands to bfloat16."""
+    """Return the `Accelerator` of a TPU."""
+    # float32 is as fast as bfloat16, because JAX and TensorFlow by default round matmul operands to bfloat16.
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
 
@@ -106,7 +107,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return the bytes of memory that each local GPU has at least. None: there is no GPU, or a GPU is unknown."""
+    """Return a lower bound on the memory of every local GPU, in bytes. None: there is no GPU, or a GPU is unknown."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
@@ -120,24 +121,22 @@ def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achiev
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a pass. The host starts kernels in advance, so the slower of host and device counts."""
+    """Return the seconds of a pass."""
+    # The host starts kernels in advance, so the slower of host and device counts.
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return a kernel's seconds, excluding its launch, at the achieved speeds of an accelerator.
-
-    In the roofline model (Williams et al., CACM 52(4), 2009), a kernel takes the longer of two times: one for its
-    arithmetic, one for moving its bytes.
-    """
+    """Return a kernel's seconds, excluding its launch, at the achieved speeds of an accelerator."""
     arithmetic = _product_time(kernel.product, accelerator, achieved) if kernel.product else 0.0
+    # Roofline model (Williams et al., CACM 52(4), 2009).
     return max(arithmetic, kernel.num_bytes / achieved.memory_bandwidth)
 
 
 def _product_time(product: Product, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a matrix product. In each round, every processor computes one tile of the result."""
-    # The last tiles of a row and the last round take full time (NVIDIA, Matrix Multiplication Background User's Guide,
-    # sections 3.1, 3.2).
+    """Return the seconds of a matrix product."""
+    # In each round, every processor computes one tile of the result. The last tiles of a row and the last round take
+    # full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2).
     tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)
     rounds = math.ceil(tiles / achieved.num_processors)
     flops = 2 * rounds * achieved.num_processors * _TILE**2 * product.depth

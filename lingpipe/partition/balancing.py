@@ -75,16 +75,13 @@ class Cut(NamedTuple):
             for start, end, device, num_bytes in zip([0, *self.ends], self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule) -> list[float | None]:
-        """Return, for each stage, the bytes that a micro-batch may retain besides the stage's inputs. None: no limit.
-
-        A stage's memory estimate already contains the residuals of one micro-batch. The bytes that are left on a device
-        are divided equally between the other micro-batches in flight there.
-        """
+        """Return for each stage the bytes that a micro-batch may retain besides the stage's inputs. None: no limit."""
         if self.memory_limit is None:
             return [None] * len(self.ends)
         devices = np.array(schedule.stage_devices)
-        waiting = np.array(layer_memory.live_micro_batches(schedule)) - 1
+        waiting = np.array(layer_memory.live_micro_batches(schedule)) - 1  # the memory estimate contains one already
         free = self.memory_limit - np.bincount(devices, self.memory.of_cut(self.ends))
+        # The other micro-batches in flight on a device share the free bytes equally.
         return [float(max(share, 0.0)) for share in (free / np.maximum(np.bincount(devices, waiting), 1))[devices]]
 
 
@@ -161,13 +158,13 @@ def _memory_model(p, schedule, layers, recompute):
 
 
 def parameters_in_words(parts: list) -> str:
-    """Return the number of parameters as text. If some are frozen, the number of trained ones follows."""
+    """Return the number of parameters as text."""
     trained, frozen = sum(part.num_parameters for part in parts), sum(part.num_frozen for part in parts)
     return f'{trained + frozen:,} parameters, of which {trained:,} are trained' if frozen else f'{trained:,} parameters'
 
 
 def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
-    """Return titles and columns of parameter counts. If some are frozen, trained parameters have a second column."""
+    """Return titles and columns of parameter counts."""
     columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
     if any(part.num_frozen for part in parts):
         columns['trained'] = [part.num_parameters for part in parts]

@@ -21,8 +21,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
     The other layers are balanced without it. If cuts are equally good, later partitions get more layers.
 
     If a device has several stages, each stage counts as a partition, because a schedule waits for single stages. But
-    the limit applies to the sum of their bytes, which the search ignores. If the sum exceeds the limit, the search is
-    repeated with lower limits for single stages, and the first cut that fits is taken. A better cut may exist.
+    the limit applies to the sum of their bytes, and a better cut may exist.
 
     Args:
         costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer must not
@@ -51,6 +50,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
         return _balanced(costs, np.zeros(costs.shape, int))
     budget = memory_model.MemoryBudget(memory, memory_limit, num_layers, devices or range(num_partitions))
     closest = None
+    # The search ignores sums over a device's stages. If one exceeds the limit, lower limits for single stages follow.
     for stage_limit in budget.stage_limits():
         ends = _balanced(costs, budget.first_starts(stage_limit))
         if ends is None:
@@ -74,14 +74,14 @@ def _balanced(costs, first_starts):
 
 
 def _as_integers(costs):
-    """Scale and round costs, so that squares are exact and ties stay ties. The largest row sum becomes 2^31."""
+    """Scale and round costs, so that squares are exact and ties stay ties."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Return the best end indices, or None if no cut fits. Dynamic programming; `best`: least cost up to each end."""
+    """Find the best end indices by dynamic programming. Return None if no cut fits."""
     num_layers = first_starts.shape[1]
-    possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []
+    possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []  # best: least cost up to each end
     for prefix, earliest in zip(prefixes, first_starts):
         ends = np.arange(1, num_layers + 1)
         first, last = np.searchsorted(possible, earliest), np.searchsorted(possible, ends) - 1
@@ -97,14 +97,11 @@ def _cut(prefixes, first_starts, combine, part_cost):
 
 
 def _least_columns(first, last, totals):
-    """Return, for each row, the column from `first` to `last` with the least total. Ties go to the first column.
-
-    The totals are a totally monotone matrix: the best column of a row lies between the best columns of the rows around
-    it. So the middle row is solved first, and a round reads each column about once::
-
-        row    0  1  2  3  4  5  6
-        round  3  2  3  1  3  2  3
-    """
+    """Return, for each row, the column from `first` to `last` with the least total. Ties go to the first column."""
+    # The totals are a totally monotone matrix: the best column of a row lies between the best columns of the rows
+    # around it. So the middle row is solved first, and a round reads each column about once:
+    #     row    0  1  2  3  4  5  6
+    #     round  3  2  3  1  3  2  3
     choice = np.zeros(len(first), int)
     step = 1 << len(first).bit_length()
     while step := step // 2:

@@ -142,11 +142,12 @@ def _convolution(operation):
 
 
 def _einsum(operation):
-    """Count the multiply-adds of an einsum. Dimensions that '...' covers get numbers as labels, from the right."""
+    """Count the multiply-adds of an einsum."""
     terms = operation.get_attr('equation').decode().split('->')[0].split(',')
     sizes = {}
     for term, tensor in zip(terms, operation.inputs):
         head, _, tail = term.partition('...')
+        # Dimensions that '...' covers get numbers as labels, from the right.
         labels = [*head, *range(tensor.shape.rank - len(head) - len(tail), 0, -1), *tail]
         for label, size in zip(labels, tensor.shape.as_list()):
             sizes[label] = max(size or 1, sizes.get(label, 1))
@@ -230,13 +231,13 @@ def identity(params: hyperparams.InstantiableParams) -> str:
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Return copies of layer params, with names and `dtype_policy` where they have none. Names do not depend on cuts.
+    """Return copies of layer params, with names and `dtype_policy` where they have none.
 
     Raises:
         ValueError: an entry is not the Params of a layer, its class takes no name, or two layers have the same name.
     """
     named = []
-    for index, params in enumerate(layer_params):
+    for index, params in enumerate(layer_params):  # indices in the whole stack, so names do not depend on cuts
         if isinstance(params, keras.layers.Layer):
             raise ValueError(f'layers[{index}] is a layer, {params.name!r}, where Params have the params of one. Write '
                              f'KerasParams(keras.layers.{type(params).__name__}, ...); '
@@ -259,10 +260,7 @@ def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
 
 
 def build_layer(layer: keras.layers.Layer, input_specs: Any) -> None:
-    """Create a layer's weights for any batch size. `input_specs` is a nest of `tf.TensorSpec` `[batch, ...]`.
-
-    A layer is called on symbolic tensors if it has no `build` of its own, or its `build` leaves sublayers unbuilt.
-    """
+    """Create a layer's weights for any batch size. `input_specs` is a nest of `tf.TensorSpec` `[batch, ...]`."""
     shapes = tf.nest.map_structure(lambda spec: (None, *spec.shape[1:]), input_specs)
     builds_itself = type(layer).build is not keras.layers.Layer.build
     if builds_itself and not layer.built:

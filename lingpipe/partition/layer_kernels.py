@@ -58,7 +58,7 @@ class LayerKernels(NamedTuple):
 
 
 def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerKernels]:
-    """Find the kernels of each layer of a stack. Nothing is allocated, and equal layers are traced once."""
+    """Find the kernels of each layer of a stack. Nothing is allocated."""
     return layer_analysis.look_at_each(layer_params, input_specs, find)
 
 
@@ -107,7 +107,7 @@ class _Fused:
         return {self._first[operation] for operation in operations if operation in self._first}
 
     def _source(self, tensor):
-        """Return the reference of the original tensor if `tensor` is a view, else of `tensor` itself."""
+        """Return `ref()` of `tensor`, or of the original tensor if `tensor` is a view."""
         return self._sources.get(tensor.ref(), tensor.ref())
 
     def _makers(self, operation):
@@ -215,6 +215,6 @@ def _sizes_of_einsum(operation, multiply_adds):
 
 
 def _is_aligned(tensor):
-    """Return whether matrix rows begin at multiples of 16 bytes. Return True for integers, which are not matrices."""
+    """Return whether matrix rows begin at multiples of 16 bytes."""
     width = (tensor.shape[-1] or 1) if tensor.shape.rank else 1
-    return not tensor.dtype.is_floating or width * tensor.dtype.size % _ALIGNMENT == 0
+    return not tensor.dtype.is_floating or width * tensor.dtype.size % _ALIGNMENT == 0  # integers are not matrices

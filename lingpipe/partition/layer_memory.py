@@ -21,7 +21,7 @@ _IN_PLACE = frozenset((
 
 
 class Buffers:
-    """The memory buffer of each tensor. Views share a buffer. So do results of equal operations, which run only once.
+    """The memory buffer of each tensor. Views share a buffer, and so do results of equal operations.
 
     Args:
         operations: in an order in which each follows its inputs. Tensors of other operations have their own buffers.
@@ -34,7 +34,7 @@ class Buffers:
             if operation.type in SAME_BUFFER:
                 self._of[operation.outputs[0].ref()] = self[operation.inputs[0]]
                 continue
-            twin = seen.setdefault(self._key(operation), operation)
+            twin = seen.setdefault(self._key(operation), operation)  # equal operations run only once
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
     def __getitem__(self, tensor: tf.Tensor) -> Any:
@@ -66,12 +66,9 @@ def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_s
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Simulate a run of operations, and return the peak bytes of their tensors. `results` are never freed.
-
-    Operations start as soon as their inputs are ready, as in TensorFlow's executor.
-    """
+    """Simulate a run of operations, and return the peak bytes of their tensors. `results` are never freed."""
     run = _Run(operations, results, tensor_size)
-    while run.ready:
+    while run.ready:  # as in TensorFlow's executor, operations start as soon as their inputs are ready
         run.step(run.ready.popleft())
     return run.peak
 
@@ -151,13 +148,11 @@ class Passage(NamedTuple):
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
-    """Return, for each stage, the most micro-batches whose activations are retained at once.
-
-    In a split backward pass, all activations count until the weight-gradient action, which reads only part of them.
-    """
+    """Return, for each stage, the most micro-batches whose activations are retained at once."""
     live: collections.Counter[int] = collections.Counter()
     most = [1] * schedule.num_stages
     for action in (action for device in schedule.device_actions for action in device):
+        # If split, all activations count until the weight-gradient action, which reads only part of them.
         is_done = action.kind == (timeline.WEIGHT if schedule.is_split(action) else timeline.BACKWARD)
         live[action.stage] += (action.kind == timeline.FORWARD) - is_done
         most[action.stage] = max(most[action.stage], live[action.stage])
@@ -166,7 +161,7 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
 
 def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
-    """Return the `LayerMemory` of each layer of a stack. Nothing is allocated, and equal layers are traced once.
+    """Return the `LayerMemory` of each layer of a stack. Nothing is allocated.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
@@ -212,7 +207,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return the memory of each layer. Inputs of a layer are all inputs of a partition that begins with it."""
+    """Return the memory of each layer."""
     # Inputs are tensors that exist before the layer and that the layer, or a later one, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -293,10 +288,10 @@ class _Traced:
         return rows
 
     def _fullest_moment(self, operations):
-        """Return the peak bytes of operations. Gradients of outputs count throughout, because they are arguments."""
+        """Return the peak bytes of operations."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
-        gradients = size(self._given, self._tensor_size)
+        gradients = size(self._given, self._tensor_size)  # count throughout, because they are arguments
         return gradients + fullest_moment(ordered, self._gradients, self._tensor_size)
 
     def _read_by_backward(self):

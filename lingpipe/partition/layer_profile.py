@@ -127,7 +127,7 @@ def _device_kind(device):
 
 
 def _in_new_thread(function, *arguments):
-    """Call a function outside all current graphs, tapes and Keras scopes. Only the dtype policy stays the same."""
+    """Call a function outside all current graphs, tapes and Keras scopes."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(keras.config.set_dtype_policy, keras.config.dtype_policy()).result()
         return thread.submit(function, *arguments).result()
@@ -179,12 +179,12 @@ def _as_call(traced, arguments):
 
 
 def _median_seconds(calls):
-    """Return each call's median seconds. Every round runs all calls, so other load affects all calls alike."""
+    """Return each call's median seconds."""
     for call in calls:
         call()
     runs, start = [], time.perf_counter()
     while len(runs) < _LEAST_RUNS or time.perf_counter() - start < _LEAST_SECONDS:
-        runs.append([_seconds(call) for call in calls])
+        runs.append([_seconds(call) for call in calls])  # all calls in every round, so other load affects all alike
     return [statistics.median(seconds) for seconds in zip(*runs)]
 
 
@@ -206,12 +206,6 @@ def _example(spec):
 class StageCostModel:
     """The costs of any contiguous layers, if they were one stage.
 
-    With recompute='layer', a stage runs two more forward passes. The first one recomputes the inputs of the layers, so
-    it does not run the last layer. It is not needed if a backward action (B) directly follows its own forward
-    action. The second one runs inside B. In each layer, it recomputes only the residuals.
-
-    The first stage needs no gradients of its inputs. So all its backward time counts as weight gradients (W).
-
     Args:
         recompute: 'selective' is assumed to take the longest allowed time, `MOST_SELECTIVE` times a forward pass.
         transfers: for each layer, the seconds for sending its outputs to the next device; None: 0.
@@ -224,6 +218,8 @@ class StageCostModel:
         repeated = np.where(backward > 0, forward, 0.0)
         nothing = np.zeros_like(forward)
         self._transfers = nothing if transfers is None else np.asarray(transfers)
+        # With 'layer', a stage runs two more forward passes. The first one recomputes the inputs of the layers, so it
+        # does not run the last layer. The second one runs inside the backward action. It recomputes only the residuals.
         self._last_is_left_out = repeated if recompute == 'layer' else nothing
         inside, ahead = {
             'none': (nothing, nothing), 'selective': (nothing, MOST_SELECTIVE * repeated),
@@ -232,11 +228,9 @@ class StageCostModel:
         self._layers = np.stack([forward, backward / 2 + inside, backward / 2, ahead, updates])
 
     def of_layers(self, schedule: Schedule) -> np.ndarray:
-        """Return the costs `[stages, layers]` that each layer would have in each stage, as means over micro-batches.
-
-        A backward action that directly follows its own forward action needs no recomputation before it. In 1F1B, this
-        holds for all micro-batches in the last stage. In GPipe, it holds for one micro-batch in each stage.
-        """
+        """Return the costs `[stages, layers]` that each layer would have in each stage, as means over micro-batches."""
+        # A backward action that directly follows its own forward action needs no recomputation before it. In 1F1B, this
+        # holds for all micro-batches in the last stage. In GPipe, it holds for one micro-batch in each stage.
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
         repeats = np.array([[1 - kept[stage] / schedule.num_micro_batches] for stage in range(schedule.num_stages)])
         forward, backward, weight_gradient, ahead, _ = self._layers
@@ -246,7 +240,7 @@ class StageCostModel:
         """Return the `StageCosts` of each stage of a cut."""
         starts, last = [0, *ends[:-1]], np.array(ends) - 1
         forward, backward, weight_gradient, ahead, update = np.add.reduceat(self._layers, starts, axis=1)
-        weight_gradient[0] += backward[0]
+        weight_gradient[0] += backward[0]  # the first stage needs no gradients of its inputs
         backward[0] = 0.0
         recompute = np.maximum(ahead - self._last_is_left_out[last], 0.0)  # sums have rounding errors
         costs = forward, backward, weight_gradient, recompute, self._transfers[last], update

@@ -41,13 +41,11 @@ class MemoryBudget:
         self._devices, self._num_partitions = np.array(devices), len(devices)
 
     def stage_limits(self) -> list[np.ndarray]:
-        """Return limits for single stages, to be tried in descending order: arrays `[partitions, 1]` of bytes.
-
-        In the last array, each of V stages on a device gets 1 / V of the device's limit.
-        """
+        """Return limits for single stages, to be tried in descending order: arrays `[partitions, 1]` of bytes."""
         num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
         if np.all(num_stages == 1):
             return [self._limit / num_stages]
+        # In the last array, each of V stages on a device gets 1 / V of the device's limit.
         return list(np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS))
 
     def first_starts(self, limits: np.ndarray) -> np.ndarray:
@@ -96,9 +94,9 @@ class MemoryBudget:
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Fill partitions up to the limit. Return two texts: why no cut fits, and a remedy."""
+        """Return two texts: why no cut fits, and a remedy."""
         ends, last = [0], self._num_partitions - 1
-        while ends[-1] < self._num_layers:
+        while ends[-1] < self._num_layers:  # fill partitions up to the limit
             number, start = min(len(ends) - 1, last), ends[-1]  # extra partitions count like the last one
             rest = np.arange(start + 1, self._num_layers + 1)
             fits = self._needs(np.full_like(rest, number), np.full_like(rest, start), rest) <= self._limit
@@ -172,13 +170,10 @@ class MemoryModel:
 
 
 class RangeMaximum:
-    """Function that returns the largest of `values[row, start:end]`, for arrays of rows, starts and ends.
-
-    Level j of the table has the maximum of every 2^j neighbouring values. Two such maxima cover any range.
-    """
+    """Function that returns the largest of `values[row, start:end]`, for arrays of rows, starts and ends."""
 
     def __init__(self, values: np.ndarray) -> None:
-        levels = [values]
+        levels = [values]  # level j has the maximum of every 2^j neighbouring values
         while (width := 2 ** len(levels)) <= values.shape[1]:
             level = levels[-1].copy()
             level[:, :-width // 2] = np.maximum(level[:, :-width // 2], level[:, width // 2:])
@@ -186,7 +181,7 @@ class RangeMaximum:
         self._table = np.stack(levels)
 
     def __call__(self, rows: np.ndarray | int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        levels = np.frexp(ends - starts)[1] - 1
+        levels = np.frexp(ends - starts)[1] - 1  # two maxima of this level cover the range
         return np.maximum(self._table[levels, rows, starts], self._table[levels, rows, ends - (1 << levels)])
 
 

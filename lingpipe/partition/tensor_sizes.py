@@ -40,7 +40,8 @@ def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
 
 
 def _tile_of_rows(num_rows, packed):
-    """Return the number of rows of a tile. In a column, `packed` elements share a word of four bytes."""
+    """Return the number of rows of a tile."""
+    # In a column, `packed` elements share a word of four bytes.
     return next((tile for tile in _SUBLANES if max(num_rows, packed) <= tile), _SUBLANES[-1])
 
 

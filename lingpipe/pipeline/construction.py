@@ -14,7 +14,7 @@ from lingpipe.pipeline import layer_sources
 
 AUTO = balancing.AUTO
 DEFAULTS = dict.fromkeys(('num_partitions', 'num_micro_batches', 'schedule', 'recompute'), AUTO)  # for Keras users
-_MICRO_BATCHES_PER_PARTITION = 4
+_MICRO_BATCHES_PER_PARTITION = 4  # enough for a negligible bubble (GPipe, arXiv 1811.06965, section 2.3)
 
 
 class Constructors(base_layer.BaseLayer):
@@ -101,12 +101,12 @@ class Constructors(base_layer.BaseLayer):
         return cls._of_source(params, layer_sources.LayersOfModel(model))
 
     def save_own_variables(self, store: Any) -> None:
-        """Save the seed, so that dropout resumes where it stopped. Keras does not save seeds."""
-        store['seed'] = self._seed_generator.state.numpy()
+        """Save the seed, so that dropout resumes where it stopped."""
+        store['seed'] = self._seed_generator.state.numpy()  # Keras does not save seeds
 
     def load_own_variables(self, store: Any) -> None:
-        """Load the seed if the file has one. A file of the plain model has none."""
-        if 'seed' in store.keys():
+        """Load the seed if the file has one."""
+        if 'seed' in store.keys():  # a file of the plain model has none
             self._seed_generator.state.assign(store['seed'])
 
 
@@ -186,8 +186,7 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
     """Return M, the number of micro-batches, for num_micro_batches='auto'.
 
-    M is the largest number up to 4 K that divides a replica's number of rows. Without `batch_size`, M is 4 K. If K = 1,
-    M is 1. With M >= 4 K, GPipe's authors found the bubble negligible (arXiv 1811.06965, section 2.3).
+    M is 1 if K = 1, 4 K without `batch_size`, else the largest number up to 4 K that divides the rows of a replica.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused later

@@ -102,7 +102,7 @@ class Execution:
             share.is_whole_batch)
 
     def _needed_gradients(self) -> list[stage_program.NeededGradients]:
-        """Return which gradients each stage computes. With recompute='selective', choose the tensors to retain."""
+        """Return which gradients each stage computes."""
         if not self._schedule.backwards():
             return [stage_program.NOTHING_NEEDED] * len(self.stages)
         found = gradient_flow.needed_gradients(
@@ -159,8 +159,8 @@ class Execution:
                 for index, parts in self._added_losses.items()}
 
     def fork(self) -> Self:
-        """Return a copy for another backward pass. A gradient tape may ask for several."""
-        fork = copy.copy(self)
+        """Return a copy for another backward pass."""
+        fork = copy.copy(self)  # a gradient tape may ask for several backward passes
         fork._in_flight, fork._previous = dict(self._in_flight), dict(self._previous)
         fork._gradients, fork._weight_gradients = gradient_flow.BoundaryGradients(), [None] * len(self.stages)
         return fork
@@ -265,12 +265,12 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Return whether XLA's backward function has more arguments than TPUs allow. All devices get this limit."""
+        """Return whether XLA's backward function, on any device, has more arguments than TPUs allow."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return the gradients that a backward action starts from. The gradient of added losses comes last."""
+        """Return the gradients that a backward action starts from, with the gradient of added losses last."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -285,40 +285,33 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A computed 1.0. With a constant, TensorFlow would make a new backward function for each micro-batch."""
+        """A computed 1.0."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
-            return self.share.ids.zero + 1.0
+            return self.share.ids.zero + 1.0  # for a constant, each micro-batch would get a new backward function
 
     def _take_gradients(self, producer: int, m: int) -> list[tf.Tensor]:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return a factor for each loss that the stage's layers add.
-
-        A mean is multiplied by the number of rows of the micro-batch. A sum is multiplied by the number of rows of the
-        batch, because the total is later divided by this number. An empty micro-batch computes one row, whose factor
-        is 0. A loss of unknown kind counts as a mean, unless `refuse_unproven_losses` refuses it.
-        """
+        """Return a factor for each loss that the stage's layers add."""
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
             return []
         with tf.device(device_kinds.for_single_operations(stage.device)):
             factors, = self.programs[stage.index].trace.given_factors
             num_rows = tf.cast(micro_batches.MicroBatchId.of(self.share.ids.of(m)).num_rows, factors.dtype)
+            # A sum is later divided by `total_rows`. An empty micro-batch computes one row, whose factor is 0.
             total_rows = tf.where(num_rows > 0, tf.cast(self.loss_factors.total_rows, factors.dtype), 0)
-            return [tf.stack([total_rows if is_sum else num_rows for is_sum in are_sums])]
+            return [tf.stack([total_rows if is_sum else num_rows for is_sum in are_sums])]  # None counts as a mean
 
     def _sums_so_far(self, stage: Stage) -> list:
         return self._weight_gradients[stage.index] or self._zeros(stage)
 
     def _zeros(self, stage: Stage) -> list:
-        """Return zeros, to which the stage's first weight gradients are added.
-
-        The zeros are computed, because TensorFlow would keep constants in memory. The computation waits for the
-        device's previous action, so zeros take no memory before the stage's first backward action.
-        """
+        """Return zeros, to which the stage's first weight gradients are added."""
         program, positions = self.programs[stage.index], self.needed[stage.index].weights
         added_up = [position for position in positions if not program.keeps_rows(position)]
+        # TensorFlow would keep constants in memory. Computed after the previous action, zeros take none until needed.
         with tf.device(stage.device), tf.control_dependencies(self._previous.get(stage.device, [])):
             zeros = stage.zeros(self.share.ids.zero, [program.trace.weights[position] for position in added_up])
         found = dict(zip(added_up, zeros))
@@ -326,5 +319,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the gradient sums after a backward action. Gradients of looked-up rows are collected, not summed."""
+    """Return the gradient sums after a backward action, with `Rows` collected in tuples."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

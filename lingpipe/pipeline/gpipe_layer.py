@@ -205,7 +205,7 @@ class GPipeLayer(construction.Constructors):
         """
         validation.refuse_strategies(self.name)
         validation.refuse_layers_of_whole_batches(self.params, stage.sublayers(self.stack))
-        random_seeds.make_global_generator()
+        random_seeds.make_global_generator()  # which cannot get a value while a layer is traced
         self.analyses = self.source.analyses(input_specs)
         devices = device_kinds.device_grid(self.params)
         self.cut = balancing.cut(self.params, self.schedule, self.source, self.analyses, input_specs, devices[0])
@@ -239,13 +239,10 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def place_new_weights(self) -> None:
-        """Move new weights, such as from `enable_lora`, to the devices of their stages, and trace again.
-
-        A weight is new if it was added after the last call. The first call only records weights: all are in place.
-        """
+        """Move weights added since the last call, as by `enable_lora`, to their stages' devices, and trace again."""
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
-        new = found.keys() - self._untracked.placed.keys() if self._untracked.placed else ()
+        new = found.keys() - self._untracked.placed.keys() if self._untracked.placed else ()  # at first, none is new
         for key in new:
             variable_placement.move(*found[key])
         if new:
@@ -375,11 +372,11 @@ class GPipeLayer(construction.Constructors):
         return self.pack_outputs(outputs), added
 
     def _stage_loss(self, loss_fn: Callable) -> loss_pass.StageLoss:
-        """Return the `StageLoss` of a loss. Equal losses get the same object, which is a key of traced programs."""
+        """Return the `StageLoss` of a loss, the same object for equal losses."""
         key = losses.identity(loss_fn)
         if key not in self._untracked.losses:
             self._untracked.losses[key] = loss_pass.StageLoss(loss_fn, self.source)
-        return self._untracked.losses[key]
+        return self._untracked.losses[key]  # which is a key of traced programs
 
     def _require_built(self, x: Any) -> None:
         if not self.built:

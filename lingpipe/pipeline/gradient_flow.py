@@ -100,7 +100,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Return, for each stage, which of the gradients given to it come from a loss. In the last stage, all do."""
+    """Return, for each stage, which of the gradients given to it come from a loss."""
     arriving = [set(program.of_added_losses(sorted(_all_given(program)))) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -164,29 +164,25 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor for gradients of added losses. With it, `finish` in effect divides them by `total_rows`."""
+        """Factor for gradients of added losses."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
-            return self.scaled(weight / rows)
+            return self.scaled(weight / rows)  # so `finish` in effect divides them by `total_rows`
 
     @functools.cached_property
     def gradient_factor(self) -> tf.Tensor | None:
-        """Factor for gradients of the summed loss. None: the loss is not scaled.
-
-        The factor is the loss scale, divided by the divisor of the mean loss. So float16 gradients have the same range
-        as in Keras. If the divisor depends on outputs, the number of rows replaces it.
-        """
+        """Factor for gradients of the summed loss; None if the loss is not scaled."""
         if self._loss_scale is None:
             return None
         try:
             weight = self._total_weight
-        except losses.WeightUnknownError:
+        except losses.WeightUnknownError:  # it depends on outputs
             weight = self.total_rows
-        with tf.device(self._host):
+        with tf.device(self._host):  # divided by the weight, float16 gradients have the same range as in Keras
             return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Multiply a gradient of the summed loss by `gradient_factor`. `finish` divides by the factor."""
+        """Multiply a gradient of the summed loss by `gradient_factor`, by which `finish` divides."""
         return gradient if self.gradient_factor is None else gradient * tf.cast(self.gradient_factor, gradient.dtype)
 
 
@@ -202,8 +198,6 @@ class StageGradients(NamedTuple):
 def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micro_batches.Sums,
            total_weight: tf.Tensor, group: collectives.Group) -> list[StageGradients]:
     """Turn sums into gradients of the mean loss, on the devices of the weights.
-
-    If several stages use a variable, the first of these stages gets the sum of their gradients.
 
     Args:
         total_weight: the divisor: the weight of all examples, multiplied by `gradient_factor` if that is not None.
@@ -224,7 +218,7 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
             if id(variable) not in seen and (parts[id(variable)] or variable.regularizer):
                 device = variable_placement.owner(variable, [stage.device])
                 entries[device].append((variable, weight, parts[id(variable)]))
-            seen.add(id(variable))
+            seen.add(id(variable))  # the first stage that uses a variable gets the sum of its gradients
         for device, own in entries.items():
             variables, weights, own_parts = map(list, zip(*own))
             finished.append(_finish_on_device(device, variables, weights, own_parts, total_weight, group, trained))
@@ -237,7 +231,7 @@ def _mean(total: Any, total_weight: tf.Tensor) -> Any:
 
 
 def _numbers(gradient: Any) -> tf.Tensor:
-    """Return the tensor from which Keras computes the norm of a gradient. For `tf.IndexedSlices`, it is `values`."""
+    """Return the tensor from which Keras computes the norm of a gradient."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
@@ -273,7 +267,7 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
 
 def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
                     trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Return the sum of all regularisers, and its gradient for each weight. A weight of None has gradient None."""
+    """Return the sum of all regularisers, and its gradient for each weight (None for a weight of None)."""
     regularized = [weight for weight in weights if weight is not None]
     with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
         tape.watch(regularized)

@@ -81,13 +81,13 @@ class LayersOfParams(_Layers):
 
     @functools.cached_property
     def layers(self) -> list[keras.layers.Layer]:
-        """List of the Keras layers. The method `runs` gives values to their weights."""
+        """List of the Keras layers, whose weights get values in `runs`."""
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
 
     def analyses(self, input_specs: Any) -> list[layer_analysis.LayerAnalysis]:
-        """Analyse the layers for an input with specs `[batch, ...]`. Nothing is allocated."""
+        """Analyse the layers for an input with specs `[batch, ...]`, without allocating anything."""
         with _outside_functions():
             return layer_analysis.analyse_layers(self.params, input_specs, self.layers)
 
@@ -276,8 +276,8 @@ class LayersOfList(LayersOfModel):
         return self._graph.analyses(input_specs)
 
     def enter(self, inputs: Any) -> list[tf.Tensor]:
-        """Convert the user's inputs to a list of tensors. Sizes may change from batch to batch."""
-        return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))
+        """Convert the user's inputs to a list of tensors."""
+        return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))  # sizes may change from batch to batch
 
     output_spec = _Layers.output_spec  # the layers may not be chained yet
 
@@ -299,8 +299,8 @@ LayerSource = LayersOfParams | LayersOfModel
 
 
 def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Model:
-    """Return a model that calls layers one after the other. New weights have no values yet."""
-    with _outside_functions(), base_layer.deferred_variables():
+    """Return a model that calls layers one after the other."""
+    with _outside_functions(), base_layer.deferred_variables():  # new weights get no values yet
         inputs = outputs = keras.tree.map_structure(
             lambda spec: keras.Input(spec.shape[1:], dtype=spec.dtype.name), input_specs)
         for layer in layers:
@@ -310,8 +310,8 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
 
 @contextlib.contextmanager
 def _outside_functions() -> Iterator[None]:
-    """Leave a `tf.function` that is being traced, because weights made in it would lose their values."""
-    with tf.init_scope(), graph_pieces.recording():
+    """Leave a `tf.function` that is being traced, in the `with` block."""
+    with tf.init_scope(), graph_pieces.recording():  # weights made in the function would lose their values
         yield
 
 
@@ -333,5 +333,5 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Convert a dense input to a tensor. The model itself makes sparse tensors dense."""
+    """Convert an input to a tensor, unless it is sparse: the model itself makes sparse tensors dense."""
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)

@@ -98,8 +98,8 @@ class MiniBatch:
 
     @property
     def state(self) -> step_state.StepState:
-        """The `StepState` of the first replica. Other replicas differ only in statistics and assigned values."""
-        return self._executions[0].state
+        """The `StepState` of the first replica."""
+        return self._executions[0].state  # others differ only in statistics and assigned values
 
     def fork(self) -> 'MiniBatch':
         """Return a copy for another backward pass; see `executor.Execution.fork`."""
@@ -152,7 +152,7 @@ class StageGrid:
 
     @property
     def stages(self) -> list[Stage]:
-        """List of the `Stage`s of the first replica. The other replicas share its variables."""
+        """List of the `Stage`s of the first replica."""
         return self.replicas[0]
 
     @property
@@ -193,7 +193,7 @@ class StageGrid:
 
     def _shares(self, options: executor.PassOptions, group: collectives.Group, parts: list, targets: list,
                 row_counts: micro_batches.RowCounts) -> list[executor.ReplicaShare]:
-        """Return the share of each replica. Micro-batches are numbered over the whole mini-batch."""
+        """Return the share of each replica."""
         num_replicas = len(self.replicas)
         ends = [len(parts) * replica // num_replicas for replica in range(num_replicas + 1)]
         if options.training:

@@ -70,10 +70,6 @@ class StepState:
     def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of all variables that change.
 
-        Statistics of batch norm cover the rows of all replicas. Assigned values are combined by the `aggregation` of
-        the Keras variable: 'mean' averages them, and 'sum' adds up their changes. For any other, the value of the first
-        replica is taken.
-
         Args:
             replicas: the `StepState` of every replica after its share of the batch. The first one is this object.
         """
@@ -86,7 +82,7 @@ class StepState:
             value = _aggregate(each, [replica._assigned[key].value for replica in replicas])
             changed[key] = (each.variable, group.agree_on(each.device, each.variable.aggregation, each.before, value))
         for stage, program, *parts in zip(self._stages, self._programs, *[each._statistics for each in replicas]):
-            statistics = program.trace.statistics
+            statistics = program.trace.statistics  # of batch norm, over the rows of all replicas
             merged = parts[0] if len(parts) == 1 else device_kinds.call(
                 stage.device, functools.partial(functools.reduce, statistics.merge), parts)
             for variable, value in statistics.updates(merged, read, stage.device, group):
@@ -121,7 +117,7 @@ class StepState:
         return self._assigned[id(variable)].value if id(variable) in self._assigned else value
 
     def _initial_value(self, stage: Stage, variable: keras.Variable) -> tf.Tensor:
-        """Return the value of a variable before the batch. It is copied to the device of the stage once."""
+        """Return the value of a variable before the batch, on the device of the stage."""
         key = (stage.index, id(variable))
         if key not in self._brought:
             known = [value for parts, values in zip(self._variables, self._initial)

@@ -69,7 +69,7 @@ def _mini_batch(grid: stage_grid.StageGrid, inputs: Any, training: bool | None, 
 
 
 def evaluate(grid: stage_grid.StageGrid, inputs: Any) -> tuple[Any, list[tf.Tensor]]:
-    """Build the forward actions in evaluation mode. Return what `call` returns."""
+    """Build the forward actions in evaluation mode, and return what `call` returns."""
     options = executor.PassOptions(grid.schedule.forward_only(), grid.seed_and_step(None, False), False)
     batch = grid.mini_batch(options, variable_placement.read_values(grid.stages), inputs)
     batch.run()
@@ -108,7 +108,7 @@ def _port(stage: Stage, variables: list[keras.Variable], weights: list, results:
 
 
 def _not_saved(tensors: list) -> list[tf.Tensor]:
-    """Return gradients that raise an error when computed, because a saved pipeline cannot compute gradients."""
+    """Return gradients that raise an error when they are computed."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):
@@ -116,7 +116,7 @@ def _not_saved(tensors: list) -> list[tf.Tensor]:
 
 
 def _total(sums: micro_batches.Sums, variable: keras.Variable) -> Any:
-    """Return a variable's gradient, summed over stages. None: no output depends on the variable."""
+    """Return a variable's gradient, summed over stages; None if no output depends on the variable."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
     return micro_batches.total(parts, variable.shape) if parts else None

@@ -154,7 +154,7 @@ def refuse_strategies(name: str) -> None:
 
 
 def refuse_overwritten(variables: Iterable[keras.Variable]) -> None:
-    """Raise ValueError for variables that Keras overwrites with gradients. Such gradients cannot be summed."""
+    """Raise ValueError for variables that Keras overwrites with gradients."""
     names = [variable.path for variable in variables if getattr(variable, 'overwrite_with_gradient', False)]
     if names:
         raise ValueError(

@@ -54,9 +54,7 @@ class Roster:
         self.config = config._replace(left_out=frozenset(config.tasks('worker')).intersection(left_out))
 
     def gather(self) -> None:
-        """Wait for workers. Leave out workers that do not answer in time.
-
-        A training run begins with all workers. Workers that were left out before are asked, but not waited for.
+        """Wait for workers, and leave out workers that do not answer in time.
 
         Raises:
             ConnectionError: no worker answers, or one is missing at the beginning of the training run.
@@ -89,8 +87,8 @@ class Roster:
 
     def _is_enough(self, silent, seconds):
         """Return whether training can continue without the silent workers."""
-        awaited = set(silent) - self.config.left_out
-        is_over = self.num_devices is not None and seconds >= self._patience
+        awaited = set(silent) - self.config.left_out  # workers left out before are asked, but not waited for
+        is_over = self.num_devices is not None and seconds >= self._patience  # a run begins with all workers
         return len(silent) < self._all.num_workers and (not awaited or is_over)
 
 
@@ -151,9 +149,9 @@ class ElasticHosts:
         return code
 
     def _code_of(self, run, params, started):
-        """Return the exit code of `run`; None if workers have changed. Keep no reference to objects that `run` made."""
+        """Return the exit code of `run`; None if workers have changed."""
         try:
-            return run(*self._placed(params), self._roster, started)
+            return run(*self._placed(params), self._roster, started)  # keeps no reference to objects that `run` made
         except errors.WorkerIsBackError:
             return None
         except tf.errors.OpError as error:
@@ -178,11 +176,11 @@ class ElasticHosts:
             errors.is_lost_machine(error) or answers.silent_tasks(self._roster.config))
 
     def _placed(self, params):
-        """Return params and their `Placement`. Devices of available workers replace lost devices."""
+        """Return params and their `Placement`."""
         params = params.Copy()
         body = params.task.body
         found = device_kinds.stage_devices(body.num_replicas * body.num_partitions, self._kind)
-        if body.devices:
+        if body.devices:  # devices of available workers replace lost devices
             body.devices = [other if self._is_left_out(name) else name for name, other in zip(body.devices, found)]
         return params, experiment.Placement(body.devices or found)
 

@@ -36,11 +36,12 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return CoreTrainProgram(task, train_params, self)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Evaluate the same batch on every replica. Divide the sums over replicas by the number of replicas."""
+        """Evaluate the same batch on every replica."""
+        # Totals are sums over replicas.
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Build a program for every replica; see `TpuReplicas.run`. The default device is the last core."""
+        """Build a program for every replica; see `TpuReplicas.run`."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
                 return function(*arguments)
@@ -63,13 +64,11 @@ class LogicalCores(tpu_replicas.TpuReplicas):
 
     @contextlib.contextmanager
     def creating_on(self, device: str) -> Iterator[Any]:
-        """Create variables on a core of every replica. Their attribute `logical_core` is the core's name.
-
-        Each replica changes its own copy. The copies stay equal, because gradients are sums over all replicas.
-        """
+        """Create variables on a core of every replica. Their attribute `logical_core` is the core's name."""
         index = tf.DeviceSpec.from_string(device).device_index
 
         def create(next_creator, **arguments):
+            # Each replica changes its own copy. The copies stay equal, because gradients are sums over all replicas.
             variable = next_creator(**{**arguments, 'aggregation': tf.VariableAggregation.NONE})
             variable.logical_core = device_name(index)
             return variable
@@ -107,11 +106,11 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return contextlib.nullcontext()
 
     def _if_finite(self, is_finite, update):
-        """Update, then restore the old values if the step is not finite. The host stops training in that case."""
+        """Update, then restore the old values if the step is not finite."""
         changing = self._changing_variables()
         before = self._reads(changing)
         update()
-        self._restores(changing, (before,), (is_finite,))
+        self._restores(changing, (before,), (is_finite,))  # if not finite, the host stops training
 
     def _apply(self, gradients, step):
         iterations, learning_rate = self._numbers_of_optimizer
@@ -129,6 +128,6 @@ def _read(variables):
 
 
 def _restore_unless(variables, values, is_finite):
-    """Restore values unless the step is finite. The compiler fuses this with the update, so it costs no memory."""
+    """Restore values unless the step is finite."""
     for variable, value in zip(map(variable_placement.native, variables), values):
-        variable.assign(tf.where(is_finite, variable.read_value(), value))
+        variable.assign(tf.where(is_finite, variable.read_value(), value))  # fused with the update, it costs no memory

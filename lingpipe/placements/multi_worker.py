@@ -133,7 +133,7 @@ class Workers(collectives.Group, experiment.Placement):
             eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 
     def leave(self) -> None:
-        """Wait until all workers have finished. No process may end while another waits for it."""
+        """Wait until all workers have finished, because no process may end while another waits for it."""
         with waits.Wait(f'the end of training on all {self.count} workers', 0):
             self._wait_for_all()
             with contextlib.suppress(tf.errors.OpError):  # a worker has already left
@@ -143,9 +143,9 @@ class Workers(collectives.Group, experiment.Placement):
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def _sum_vector(self, device, vector):
-        """Sum a vector over all workers. A token per device keeps its sums in one order, as NCCL requires."""
+        """Sum a vector over all workers."""
         hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
-        return tf.raw_ops.CollectiveReduceV2(
+        return tf.raw_ops.CollectiveReduceV2(  # a token per device keeps its sums in one order, as NCCL requires
             input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
@@ -183,11 +183,11 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return iter(batches(row_order.Share(self._workers.index, self._workers.count)))
 
     def state_restored(self) -> None:
-        """Copy the chief's state to every worker. Only the chief reads the checkpoint."""
+        """Copy the chief's state to every worker."""
         averages = self.average.averages.values() if self.average else ()
         changing = [*self.named_variables.values(), *self.optimizer.variables, *averages, self.global_step,
                     self.input_position]
-        self._workers.copy_from_chief([
+        self._workers.copy_from_chief([  # only the chief reads the checkpoint
             variable.value if isinstance(variable, keras.Variable) else variable for variable in changing])
 
     def should_stop(self, interrupted: Any) -> Any:
@@ -214,9 +214,10 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Make the loss wait for all sums of a step. Else a worker could stop (loss not finite) while others wait."""
+        """Make the loss wait for all sums of a step."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device(_HOST), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
+            # Else a worker could stop (loss not finite) while others wait.
             return out._replace(loss=tf.identity(out.loss)), metrics
 
     def _is_to_stop(self):
@@ -224,9 +225,9 @@ class WorkerTrainProgram(train_program.TrainProgram):
 
 
 def _operations(graph):
-    """Return the operation types of a graph and its functions. The same code always gives the same types."""
+    """Return the operation types of a graph and its functions."""
     nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
-    return ' '.join(sorted(node.op for node in nodes))
+    return ' '.join(sorted(node.op for node in nodes))  # the same code always gives the same types
 
 
 def _packs(tensors):

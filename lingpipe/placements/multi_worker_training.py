@@ -48,13 +48,13 @@ class Follower:
 
     @contextlib.contextmanager
     def _telling_bad_records(self):
-        """Print this worker's bad records at the end. The chief sees only its own rows."""
+        """Print this worker's bad records at the end."""
         try:
             yield
         finally:
             told = progress.bad_records_text({'Train': self._input})
             if told:
-                print(told, flush=True)
+                print(told, flush=True)  # the chief sees only its own rows
 
     def _train(self, iterator, interrupted):
         p = self._params.train
@@ -92,7 +92,7 @@ def join(params: hyperparams.Params, config: cluster_config.ClusterConfig, kind:
 
 
 def _meet(config: cluster_config.ClusterConfig) -> None:
-    """Wait until all workers listen. A wait in TensorFlow would block all Python threads and ignore signals."""
+    """Wait until all workers listen."""
     missing = config.others()
     print(f'{config.task} at {config.address} waits for all {config.num_workers} workers.', file=sys.stderr, flush=True)
 
@@ -101,13 +101,13 @@ def _meet(config: cluster_config.ClusterConfig) -> None:
         return list(missing)
 
     with answers.listening(config):  # others see this socket, later TensorFlow's server at its port
-        answers.await_workers(config, find_missing)
+        answers.await_workers(config, find_missing)  # TensorFlow's wait would block Python threads and ignore signals
 
 
 def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker.Workers, started: Any = None) -> int:
     """Train to the last step, or until a signal stops any worker. Return the exit code.
 
-    Only the chief reads and writes the log directory, by a `trainer.Trainer`.
+    Only the chief reads and writes the log directory.
 
     Raises:
         ValueError: params cannot work, or differ between workers.

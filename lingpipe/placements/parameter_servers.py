@@ -140,7 +140,7 @@ class ParameterServers(experiment.Placement):
         return answers.silent_tasks(self._config)
 
     def calls(self, function: Any) -> RemoteCalls:
-        """Return the `RemoteCalls` of a concrete function. Two calls per worker may run at once."""
+        """Return the `RemoteCalls` of a concrete function."""
         return RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
 
@@ -187,22 +187,22 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
 
 def _answer(values, results):
-    """Fetch results in a thread. Keep no reference to a call: its function must be freed before servers end."""
+    """Fetch results in a thread."""
     while True:
         value = values.get()
         try:
             results.put((_fetch(value), None))
         except Exception as error:  # `next_answer` raises it
             results.put((None, error))
-        del value
+        del value  # its function must be freed before servers end
 
 
 def _fetch(value):
-    """Return the result of a call. The coordinator repeats the call if a worker is lost before its result arrives."""
+    """Return the result of a call."""
     while True:
         try:
             return value.fetch()
         except Exception as error:
             if value._get_error() is error:  # set by the coordinator, which gives the call up
                 raise
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(_RETRY_SECONDS)  # if a worker is lost before its result arrives, the coordinator repeats the call

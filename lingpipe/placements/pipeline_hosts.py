@@ -94,17 +94,17 @@ def wait_for_all(config: cluster_config.ClusterConfig) -> None:
 def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
-    TensorFlow's public function for this would start a second server at the chief's port. The remaining workers keep
-    the data on their devices. TensorFlow first waits for running operations, which may never end if they were streamed
-    to a lost worker. It also waits if another worker is lost during the call. If the wait takes 60 seconds, the
-    process ends, to be started again.
+    The remaining workers keep the data on their devices. If this takes 60 seconds, the process ends, to be started
+    again.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
     leader = tf.DeviceSpec.from_string(cluster_config.device_of(config.tasks('worker')[0])).replace(replica=0)
     definition.default_session_config.experimental.collective_group_leader = leader.to_string()
+    # TensorFlow first waits for running operations, which may never end if they were streamed to a lost worker. It also
+    # waits if another worker is lost during the call.
     with answers.connecting(config, _SECONDS_TO_RECONNECT):
-        eager_context.update_server_def(definition)
+        eager_context.update_server_def(definition)  # the public call would start a second server at the chief's port
 
 
 def _cluster_of(config):

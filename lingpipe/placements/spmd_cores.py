@@ -55,14 +55,13 @@ class SpmdCores(tpu_replicas.TpuReplicas):
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
         """Join the slices of a variable on all cores into a handle for `read` and `assign`. Call it outside programs.
 
-        The TPU's compiler turns a read into reads on every core, and an assignment into assignments on every core.
-
         Args:
             slices: one `tf.Variable` per core, `[replicas][K]`.
             dimension: dimension that is cut into slices; None: each core has the whole.
         """
         with tf.device(None):
             handles = [self._join_cores(row, dimension) for row in slices]
+            # The TPU's compiler turns a read or an assignment into one on every core.
             return tf.raw_ops.TPUReplicatedInput(inputs=handles, is_mirrored_variable=True)
 
     def _join_cores(self, variables, dimension):
@@ -85,7 +84,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum a nest of tensors over all replicas, inside a program. Each core sums its slices."""
+        """Sum a nest of tensors over all replicas, inside a program."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
@@ -109,11 +108,11 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         self._step_of_host = 0
 
     def _make_optimizer(self):
-        """Make the optimizer, with slots and step count on the host. `SpmdStep` computes its updates on the cores."""
+        """Make the optimizer, with slots and step count on the host."""
         body = self._task.body
         with tf.device(_HOST):
             optimizer = training_optimizer.make_optimizer(self._params)
-            self._spmd_step = spmd_step.SpmdStep(
+            self._spmd_step = spmd_step.SpmdStep(  # computes the updates on the cores
                 self._pipeline, losses.as_metrics(self._task.loss_and_metrics), optimizer, body.params.random_seed,
                 self._params.clip_gradient_norm_to_value, self._cores,
                 training_optimizer.step_function(self._params.ema_decay))

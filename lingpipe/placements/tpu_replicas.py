@@ -19,7 +19,7 @@ _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size
 
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
-    """Assign cores to as many replicas as fit. Each replica is a box of cores; see `computation_shape`."""
+    """Assign cores to as many replicas as fit, each a box of cores; see `computation_shape`."""
     mesh = [int(size) for size in topology.mesh_shape]
     return tf.tpu.experimental.DeviceAssignment.build(
         topology, computation_shape=computation_shape(mesh, num_stages), num_replicas=math.prod(mesh) // num_stages)
@@ -77,9 +77,9 @@ class TpuReplicas(experiment.Placement, collectives.Group):
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum over groups of consecutive replicas. In an SPMD program, each core sums its slice of the tensor."""
+        """Sum over groups of consecutive replicas."""
         groups = np.arange(self.count, dtype=np.int32).reshape(-1, group_size)
-        return tf.raw_ops.CrossReplicaSum(input=tensor, group_assignment=groups)
+        return tf.raw_ops.CrossReplicaSum(input=tensor, group_assignment=groups)  # in SPMD, each core sums its slice
 
     def index_on(self, device: str) -> tf.Tensor:
         """Return the number of the running replica."""
@@ -88,7 +88,7 @@ class TpuReplicas(experiment.Placement, collectives.Group):
 
 def rows_of_host(batches: Callable[[row_order.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Return a host's dataset for `TpuReplicas.distribute`. The host reads only the rows of its replicas."""
+    """Return a host's dataset for `TpuReplicas.distribute`, with only the rows of its replicas."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
     dataset = batches(row_order.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts

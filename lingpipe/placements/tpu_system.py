@@ -263,7 +263,7 @@ def _check_groups(params, num_replicas, route, mode='train'):
 
 
 def _refuse_repeated_work(pipe, pipeline):
-    """Raise ValueError if most work is outside the stages. All cores repeat this work (except on sharded weights)."""
+    """Raise ValueError if most work is outside the stages, where all cores repeat it (except on sharded weights)."""
     if pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
 

@@ -30,7 +30,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
                num_slots: float) -> layer_profile.StageCostModel:
     """Return the `StageCostModel` of layers, in seconds. Times and sizes are for one micro-batch.
 
-    `accelerator` is an `Accelerator` or an `Achieved`, whose bandwidths give the times of transfers and updates.
+    `accelerator` is an `Accelerator` or an `Achieved`.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
     return layer_profile.StageCostModel(
@@ -150,14 +150,12 @@ class Plan:
 
     @property
     def summing_time(self) -> float:
-        """Lower bound on the seconds to sum the replicas' gradients and send the new weights.
-
-        With R replicas, summing gradients moves (R - 1) / R of a device's gradient bytes (Thakur et al. 2005, section
-        4.4: the lower bound of a reduction). Sending the weights moves as much.
-        """
+        """Lower bound on the seconds to sum the replicas' gradients and send the new weights."""
         return self._summing_time(self.setting.accelerator.link_bandwidth)
 
     def _summing_time(self, bandwidth):
+        # With R replicas, summing gradients moves (R - 1) / R of a device's gradient bytes (Thakur et al. 2005, section
+        # 4.4: the lower bound of a reduction). Sending the weights moves as much.
         replicas = self.setting.num_replicas
         return 2 * (replicas - 1) / replicas * max(self.bytes_of('gradients')) / bandwidth
 
@@ -178,10 +176,7 @@ class Plan:
 
 
 def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:
-    """Make the plan of a model for a schedule.
-
-    Take the best cut that fits. If none fits, take the best cut without a memory limit.
-    """
+    """Make the plan of a model for a schedule, with the best cut that fits. If none fits, ignore the memory limit."""
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories = setting.stack.memories(size)
     costs = cost_model(setting.times(size), memories, recompute, setting.accelerator, setting.num_slots)
@@ -245,7 +240,7 @@ def to_bytes(field: str, size: int | str) -> int:
 
 
 def to_text(num_bytes: float) -> str:
-    """Return a number of bytes in the largest fitting unit, such as '1.50 GiB'. Units are KiB to TiB."""
+    """Return a number of bytes in the largest fitting unit, such as '1.50 GiB'."""
     unit = _unit(num_bytes)
     return f'{num_bytes / _SHOWN_UNITS[unit]:,.2f} {unit}'
 

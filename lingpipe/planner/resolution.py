@@ -19,7 +19,7 @@ from lingpipe.stages import micro_batches
 
 
 class LayerStack:
-    """The layers of a model with their sizes. Nothing is allocated, and equal layers are analysed once.
+    """The layers of a model with their sizes. Nothing is allocated.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
@@ -40,28 +40,21 @@ class LayerStack:
         return len(self.analyses)
 
     def for_batch_size(self, batch_size: int) -> 'LayerStack':
-        """Return the stack for another batch size. The two stacks share results for micro-batches."""
-        other = copy.copy(self)
+        """Return the stack for another batch size."""
+        other = copy.copy(self)  # the two stacks share results for micro-batches
         other.batch_size = batch_size
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return each layer's `LayerMemory` for a micro-batch size. The loss adds the size of the last outputs.
-
-        Layers are traced only for the smallest and the largest size. Memory in between is interpolated linearly.
-        """
+        """Return each layer's `LayerMemory` for a micro-batch size, including the loss in the last layer."""
         if micro_batch_size not in self._memories:
             self._memories[micro_batch_size] = self._find_memories(micro_batch_size)
         return self._memories[micro_batch_size]
 
     def least_times(self, micro_batch_size: int, accelerator: accelerators.Accelerator, dtype: str) -> list:
-        """Return a lower bound on the `LayerTime` of each layer, for a micro-batch size.
-
-        An operation takes as long as its arithmetic or as moving its data, whichever is longer (roofline model,
-        Williams et al., CACM 52(4), 2009). Here a layer is one operation, which reads its variables and inputs, and
-        writes its internal tensors and outputs. A backward pass takes as long as two forward passes, a recomputation as
-        long as one. Both take no time in a layer whose outputs depend on no trained weight.
-        """
+        """Return a lower bound on the `LayerTime` of each layer, for a micro-batch size."""
+        # Roofline model (Williams et al., CACM 52(4), 2009). Here a layer is one operation, which reads its variables
+        # and inputs, and writes its internal tensors and outputs. A backward pass takes as long as two forward passes.
         times = []
         for layer, memory in zip(self.analyses, self.memories(micro_batch_size)):
             arithmetic = layer.flops.total * micro_batch_size / accelerator.peak_flops(dtype)
@@ -85,11 +78,12 @@ class LayerStack:
 
     def _find_memories(self, micro_batch_size):
         small, large = self._known_sizes
-        if micro_batch_size in (small, large):
+        if micro_batch_size in (small, large):  # layers are traced only for these
             *others, last = self.source.memories(self.micro_batch_specs(micro_batch_size), self._tensor_size)
+            # The loss adds the size of the last outputs.
             with_loss = {field: getattr(last, field) + last.outputs for field in ('internals', 'recomputed')}
             return [*others, last._replace(**with_loss)]
-        # Python integers, because products of bytes and rows may exceed NumPy's.
+        # Interpolate linearly with Python integers, because products of bytes and rows may exceed NumPy's.
         low, high = np.array(self.memories(small), object), np.array(self.memories(large), object)
         between = low + (high - low) * (micro_batch_size - small) // (large - small)
         return [layer_memory.LayerMemory(*row) for row in between.tolist()]

@@ -79,15 +79,12 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 
 
 def best(candidates: list[plans.Plan]) -> plans.Plan:
-    """Return the fastest plan that fits. If none fits, return the plan that needs the least memory.
-
-    Plans count as equally fast if their steps take at most a hundredth longer than the fastest step. Of these plans,
-    the best has the fewest devices. If several have equally few, the least memory decides.
-    """
+    """Return the fastest plan that fits. If none fits, return the plan that needs the least memory."""
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
         return min(candidates, key=lambda plan: max(plan.device_bytes))
     least = min(plan.step_time for plan in fitting)
+    # Of equally fast plans, the best has the fewest devices. If several have equally few, the least memory decides.
     return min((plan for plan in fitting if plan.step_time <= plans.EQUALLY_FAST * least),
                key=lambda plan: (plan.setting.num_replicas * plan.schedule.num_devices, max(plan.device_bytes)))
 
@@ -188,7 +185,7 @@ def _is_open(p):
 
 
 def _orders(p, num_partitions):
-    """Yield pairs (schedule, stages per device). For one partition, 'auto' tries only '1f1b'."""
+    """Yield pairs (schedule, stages per device)."""
     names = [p.schedule]
     if p.schedule == AUTO:
         names = ['1f1b'] if num_partitions == 1 else sorted(schedules.SCHEDULES)
@@ -201,11 +198,11 @@ def _orders(p, num_partitions):
 
 
 def _has_cut_for(schedule, p, num_layers):
-    """Return whether the layers can be cut for a schedule. A given cut fits only one number of stages."""
+    """Return whether the layers can be cut for a schedule."""
     if AUTO not in (p.num_partitions, p.schedule, p.num_virtual_stages):
         return True
     try:
-        validation.check_cut(_cut_by(p), num_layers, schedule.num_stages)
+        validation.check_cut(_cut_by(p), num_layers, schedule.num_stages)  # a given cut fits one number of stages
     except ValueError:
         return False
     return schedule.num_stages <= num_layers

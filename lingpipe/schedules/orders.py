@@ -134,7 +134,7 @@ def _in_turn(forward: Sequence[Action], backward: Sequence[Action], num_warm_up:
 
 
 def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int, chunks: Any) -> tuple[Action, ...]:
-    """Return a device's actions in rounds. In a round, each stage in turn takes the same K micro-batches."""
+    """Return a device's actions in rounds, in which each stage in turn takes the same K micro-batches."""
     return tuple(Action(kind, chunk * num_devices + device, micro_batch)
                  for first in range(0, num_micro_batches, num_devices)
                  for chunk in chunks
@@ -142,7 +142,7 @@ def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int,
 
 
 def _with_delayed_weight_gradients(actions: Sequence[Action], delay: int) -> tuple[Action, ...]:
-    """Insert the W of each micro-batch after the B that comes `delay` micro-batches later. Append the last Ws."""
+    """Insert the W of each micro-batch after the B that comes `delay` micro-batches later."""
     weight_gradients = iter([action._replace(kind=WEIGHT) for action in actions if action.kind == BACKWARD])
     order = []
     for action in actions:

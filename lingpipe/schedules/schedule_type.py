@@ -73,7 +73,7 @@ class Schedule:
         return self._devices[stage]
 
     def execution_order(self) -> list[Action]:
-        """Return all actions in one list. It respects the order of each device and all dependencies.
+        """Return all actions in one list, which respects the order of each device and all dependencies.
 
         Raises:
             ValueError: the devices would wait for each other forever.
@@ -119,11 +119,8 @@ class Schedule:
         return frozenset(action for action in self._actions() if action.kind == BACKWARD)
 
     def backwards_after_own_forward(self) -> frozenset[Action]:
-        """Return the Bs that run right after the F of the same stage and micro-batch.
-
-        They need no recomputation, because the activations still exist (torchgpipe calls this 'except_last').
-        """
-        return frozenset(
+        """Return the Bs that run right after the F of the same stage and micro-batch, and need no recomputation."""
+        return frozenset(  # the activations still exist (torchgpipe calls this 'except_last')
             later
             for actions in self.device_actions
             for earlier, later in itertools.pairwise(actions)
@@ -155,8 +152,6 @@ class Schedule:
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:
         """Return the schedule for a smaller batch: only actions of the first `num_micro_batches` micro-batches.
 
-        Micro-batches do not depend on each other. So the shorter schedule finishes too, without more memory.
-
         Raises:
             ValueError: this schedule has fewer micro-batches, or `num_micro_batches` is less than 1.
         """
@@ -164,7 +159,7 @@ class Schedule:
             raise ValueError(
                 f'Schedule {self.name!r} is for 1 to {self.num_micro_batches} micro-batches, not {num_micro_batches}. '
                 f'Make one for {num_micro_batches}.')
-        return self._filtered(
+        return self._filtered(  # finishes too, without more memory: micro-batches do not depend on each other
             lambda action: action.micro_batch < num_micro_batches, num_micro_batches=num_micro_batches)
 
     def forward_only(self) -> Self:
@@ -172,12 +167,8 @@ class Schedule:
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
     def forward_then_backward(self) -> Self:
-        """Return this schedule with all Fs first, then all Bs in reverse, like GPipe.
-
-        A loss outside the pipeline needs this order, because it reads the outputs of all micro-batches. No backward
-        pass is split.
-        """
-        forward = self.forward_only()
+        """Return this schedule for a loss outside the pipeline: all Fs, then Bs in reverse (none split), like GPipe."""
+        forward = self.forward_only()  # the loss reads the outputs of all micro-batches
         return dataclasses.replace(forward, name='gpipe', device_actions=tuple(
             actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))
             for actions in forward.device_actions))

@@ -67,8 +67,7 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
     """Simulate all actions. Each one starts as soon as its device is free and its data have arrived.
 
-    If a B or W takes no time, nothing runs, and the device does not wait for data. An example is the B of the first
-    stage if the backward pass is split. The `Span`s are sorted by start, and the first starts at 0.
+    The `Span`s are sorted by start, and the first starts at 0.
 
     Args:
         durations: time of each action; a missing action takes no time; recomputations are actions of kind `RECOMPUTE`.
@@ -82,7 +81,7 @@ def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[fl
     def start(device: int, action: Action, arrivals: Any) -> None:
         begin, seconds = max([free[device], *arrivals]), durations.get(action, 0.0)
         ends[action] = begin + seconds
-        if seconds or action.kind == FORWARD:
+        if seconds or action.kind == FORWARD:  # else nothing runs, as for the first stage's B if it is split
             free[device] = ends[action]
         spans.append(Span(device, action, begin, ends[action]))
 
@@ -118,14 +117,12 @@ def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
     """Simulate a step of all replicas from measured durations, by the rules of `run`.
 
-    Replicas wait for each other only before the updates, which begin at the same time on all devices.
-
     Args:
         durations: for each replica, the seconds of each action; see `run`.
         update: pair of seconds: the time from the last action to the updates, and the time of each update.
     """
     spans = [span._replace(device=replica * schedule.num_devices + span.device)
              for replica, seconds in enumerate(durations) for span in run(schedule, seconds)]
-    begin = max(span.end for span in spans) + update[0]
+    begin = max(span.end for span in spans) + update[0]  # replicas wait for each other only before the updates
     updates = ((begin, begin + update[1]),) * (len(durations) * schedule.num_devices)
     return StepTimes(schedule, tuple(sorted(spans, key=lambda span: span.start)), updates, len(durations))

@@ -184,12 +184,12 @@ class SpmdPipeline:
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
     def _empty_queue(self, tensor):
-        """Return queues of unused values, `[K, M - K, ...]`, or `[K, 0, ...]` if V is 1. Only core 0 uses its queue."""
+        """Return queues of unused values, `[K, M - K, ...]`, or `[K, 0, ...]` if V is 1."""
         length = self._num_micro_batches - self.num_cores if self.num_rounds > 1 else 0
-        return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))
+        return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))  # only core 0 uses its queue
 
     def _begin(self, index, arrived, entering, queue):
-        """Return the cores' inputs and the new queues. Core 0 takes new micro-batches, and later those in its queue."""
+        """Return the cores' inputs and the new queues."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
@@ -197,7 +197,7 @@ class SpmdPipeline:
         if queue.shape[1]:
             queue = tf.concat([queue, arrived[:, tf.newaxis]], axis=1)
             returning, queue = queue[:, 0], self._map.shard(queue[:, 1:])
-        first = tf.where(index < self._num_micro_batches, entering, returning)
+        first = tf.where(index < self._num_micro_batches, entering, returning)  # new ones, then core 0's queue
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):
@@ -205,18 +205,18 @@ class SpmdPipeline:
         return self._map.replicate(self._map.replicate(rows)[index])  # else ticks would reshard the gradient of rows
 
     def _leaving(self, register):
-        """Copy the last core's output to every core, by a sum to which the other cores contribute zeros."""
+        """Copy the last core's output to every core."""
         is_last = tf.reshape(tf.range(self.num_cores) == self.num_cores - 1, [-1] + [1] * (register.shape.rank - 1))
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Run one stage. All stages use the layers of stage 0, with their own weights and seeds from `tensors`."""
+        """Run one stage, with its weights and seeds from `tensors`."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.variables.stages), len(self.variables.stage_state)]
         passing = tensors[sum(counts):]
         values = [_of_round(each, round_) for each in tensors[:sum(counts)]]
         weights, state = values[:counts[0]], values[counts[0]:]
-        for part in self._layers:
+        for part in self._layers:  # all stages use the layers of stage 0
             own = part.variables()
             own_weights, weights = weights[:len(own.weights)], weights[len(own.weights):]
             own_state, state = state[:len(own.state)], state[len(own.state):]

@@ -110,7 +110,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return, over all replicas: metric sums, and gradients of the mean loss for stages and for other layers."""
+        """Return metric sums of all replicas, and gradients of their mean loss for stages and for other layers."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -138,7 +138,7 @@ class SpmdStep:
         return list(map(self._pipeline.place_stages, stages)), list(map(self._pipeline.place_outer, outer))
 
     def _update_stages(self, state, gradients, learning_rate):
-        """Update each stage separately, because some optimizers read the norm of a layer's weight."""
+        """Update each stage separately."""
         first = [row[0][0] for row in self._pipeline.variables.stages]
         if not first:
             return [], []
@@ -149,7 +149,7 @@ class SpmdStep:
                        for each in rounds]
             return tf.nest.map_structure(lambda *each: tf.stack(each), *updated)
 
-        return tf.vectorized_map(
+        return tf.vectorized_map(  # separately: some optimizers read the norm of a layer's weight
             update_rounds, (state.values.stages, gradients, state.stage_slots), fallback_to_while_loop=False)
 
     def _update_all(self, variables, values, gradients, slots, step, learning_rate):

@@ -19,8 +19,6 @@ class SlicedVariable:
         value [4, 3]      replica 0    core 0: [0:2]    core 1: [2:4]        dimension 0, two cores
                           replica 1    core 0: [0:2]    core 1: [2:4]
 
-    TensorFlow's `TPUReplicatedVariable` would keep the whole tensor on every core.
-
     Args:
         dimension: dimension along which the cores have slices; None: each core has the whole tensor.
     """
@@ -28,6 +26,7 @@ class SlicedVariable:
     def __init__(self, variable: Any, dimension: int | None, cores: Any) -> None:
         self._variable, self._dimension, self._cores = variable, dimension, cores
         parts = self._host_parts()
+        # TensorFlow's `TPUReplicatedVariable` would keep the whole tensor on every core.
         self.slices = [[_variable_on(device, part) for device, part in zip(row, parts)] for row in cores.grid]
 
     def to_cores(self) -> None:
@@ -39,8 +38,8 @@ class SlicedVariable:
                     variable.assign(part)
 
     def to_host(self) -> None:
-        """Copy the slices of the first replica to the host. All replicas hold equal slices."""
-        parts = [_read(variable) for variable in self.slices[0]]
+        """Copy the slices of the first replica to the host."""
+        parts = [_read(variable) for variable in self.slices[0]]  # all replicas hold equal slices
         with tf.device(_HOST):
             self._assign_host(parts)
 

@@ -88,9 +88,6 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                 run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
     """Make a function recompute everything for its gradient (arXiv 1604.06174). XLA must compile the result.
 
-    An optimization barrier keeps XLA from reusing earlier results. `tf.recompute_grad` has no such barrier, so XLA
-    removes its recomputation.
-
     Args:
         run: function `(function, tensors)` that calls the function, such as a `StageMap`; None: it is called directly.
     """
@@ -115,6 +112,7 @@ def _backward(function, num_inputs):
     """Return the backward pass of `function`: `[*inputs, *gradients of float outputs] -> gradients of float inputs`."""
 
     def backward(tensors):
+        # Keeps XLA from reusing earlier results. `tf.recompute_grad` has no barrier, so XLA removes its recomputation.
         tensors = xla.optimization_barrier(*tensors)
         inputs, output_gradients = tensors[:num_inputs], tensors[num_inputs:]
         differentiated = [tensor for tensor in inputs if tensor.dtype.is_floating]
@@ -181,10 +179,10 @@ def _refuse_losses_and_changes(part, scope):
 
 
 def _refuse_unused(part, weights, outputs):
-    """Raise ValueError for unused weights. Their gradient is 0, not None, so weight decay would change them."""
+    """Raise ValueError for unused weights."""
     used = graph_pieces.ancestors(tf.nest.flatten(outputs))
     unused = [variable.path for variable, weight in zip(part.trainable_variables, weights) if weight.op not in used]
-    if unused:
+    if unused:  # their gradient is 0, not None, so weight decay would change them
         raise ValueError(
             f'The outputs of the layers {[layer.name for layer in part.layers]} do not use {unused[:3]}, which one '
             'program for all cores would train all the same. Make them trainable=False, or set '

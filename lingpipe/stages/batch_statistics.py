@@ -54,7 +54,7 @@ class BatchStatistics:
 
     def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
                 device: str, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (variable, new value). Each moving average takes one step per call of its norm.
+        """Return pairs (variable, new value) of the moving averages.
 
         Args:
             statistics: tensor `[3, channels]` for this replica's share of the batch.
@@ -95,21 +95,17 @@ class BatchStatistics:
 
 
 def of_all_replicas(statistics: tf.Tensor, total: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Combine the statistics `[3, channels]` of all replicas.
-
-    By the law of total variance, the new variance averages `variance + (mean - new mean)**2` over the replicas. In all
-    averages, a replica's weight is its number of values. `total` sums a tensor over all replicas.
-    """
+    """Combine the statistics `[3, channels]` of all replicas. `total` sums a tensor over all replicas."""
     mean, variance, count = tf.unstack(statistics)
     whole = total(count)
     center = tf.math.divide_no_nan(total(count * mean), whole)
-    squares = total(count * (variance + tf.square(mean - center)))
+    squares = total(count * (variance + tf.square(mean - center)))  # law of total variance
     return tf.stack([center, tf.math.divide_no_nan(squares, whole), whole])
 
 
 def batch_norms(layers: Iterable[keras.layers.Layer]) -> list[keras.layers.BatchNormalization]:
-    """Return the batch norms in `layers`. Skip norms with `renorm`: their averages change in every micro-batch."""
+    """Return the batch norms in `layers`, except norms with `renorm`."""
     sublayers = [sublayer for layer in layers for sublayer in layer._flatten_layers()]
     return list({id(layer): layer for layer in sublayers
                  if isinstance(layer, keras.layers.BatchNormalization)
-                 and not getattr(layer, 'renorm', False)}.values())
+                 and not getattr(layer, 'renorm', False)}.values())  # with it, averages change in every micro-batch

@@ -33,7 +33,7 @@ class Structure(NamedTuple):
     nest: Any  # with True for a value and False for None
 
     def pack(self, values: Iterable) -> Any:
-        """Rebuild the nest, including its Nones. `values` are all values that are not None."""
+        """Rebuild the nest, with its Nones, from all values that are not None."""
         remaining = iter(values)
         return tf.nest.map_structure(lambda is_value: next(remaining) if is_value else None, self.nest)
 

@@ -17,10 +17,8 @@ from lingpipe.stages import boundary
 
 
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
-    """Copy an operation into the current graph. The copy takes the current device and control flow.
-
-    `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for one particular operation.
-    """
+    """Copy an operation into the current graph, device and control flow."""
+    # `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for a particular one.
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
     for name in functions_of(attributes.values()):
@@ -94,7 +92,7 @@ class GraphPiece:
         self._executor = 'SINGLE_THREADED_EXECUTOR' if in_one_thread else ''
         captures = [internal for _, internal in graph.captures]
         wanted = {tensor.ref() for tensor in outputs}
-        shapes = [tensor for tensor in known_shapes(graph) if tensor.ref() not in wanted]
+        shapes = [tensor for tensor in known_shapes(graph) if tensor.ref() not in wanted]  # XLA needs them as constants
         stops = {tensor.ref() for tensor in [*feeds, *captures, *shapes]}
         operations = ancestors([tensor for tensor in outputs if tensor.ref() not in stops], side_effects, stops)
         used = {tensor.ref() for operation in operations for tensor in operation.inputs}
@@ -130,7 +128,8 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Put floats behind a barrier if `_has_barrier`. Integers may be shapes, which XLA needs as constants."""
+        """Put floats behind a barrier if `_has_barrier`."""
+        # Integers may be shapes, which XLA needs as constants.
         places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
             return arguments
@@ -183,13 +182,14 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients. When TensorFlow saves a function, `operation` is None and `gradients` are the inputs."""
+    """Refuse gradients; see `_refuse`."""
+    # None as `operation`: TensorFlow saves a function, and `gradients` are the inputs.
     return _refuse(operation.inputs if operation else gradients, gradients)
 
 
 def _refuse(inputs: Any, gradients: Any) -> list:
-    """Fail at run time if a gradient is not zero. Zeros are harmless; nested gradient tapes pass them."""
-    is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients
+    """Fail at run time if a gradient is not zero."""
+    is_zero = [tf.reduce_all(tf.equal(gradient, 0)) for gradient in gradients  # nested gradient tapes pass zeros
                if gradient is not None and boundary.is_differentiable(gradient.dtype)]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_zero), [_ONLY_ONCE])]):
         return [tf.zeros_like(tensor) if boundary.is_differentiable(tensor.dtype) else None for tensor in inputs]
@@ -224,7 +224,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Return the operations of `graph` that depend on `tensors`. A known shape depends on nothing."""
+    """Return the operations of `graph` that depend on `tensors`, not counting known shapes."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -242,16 +242,13 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 
 
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
-    """Return the max poolings whose gradients are among `operations`.
-
-    On CPUs, a backward pass is much faster if it repeats the poolings. The gradient reads a record of the maxima, and
-    oneDNN writes this record only if pooling and gradient are in the same graph.
-    """
+    """Return the max poolings that a backward pass repeats: their gradients are among `operations`."""
+    # Much faster on CPUs: the gradient reads a record of the maxima, which oneDNN writes only if both are in one graph.
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Return the tensors that hold known shapes. Every piece makes constants of them, because XLA needs constants."""
+    """Return the tensors that hold known shapes."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

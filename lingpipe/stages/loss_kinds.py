@@ -72,7 +72,7 @@ def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sampl
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask. Keras would multiply a scalar loss by the mask."""
+    """Raise NotAdditive if outputs have a Keras mask, by which Keras would multiply a scalar loss."""
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 

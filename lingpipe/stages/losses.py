@@ -38,7 +38,7 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return {name: function of the sums} for metrics that are not sum / weight. See `means`."""
+    """Return {name: function of the sums} for metrics that are not sum / weight; see `means`."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
@@ -113,7 +113,7 @@ def identity(loss_fn: Callable) -> Any:
 
 
 def in_full_precision(tensor: Any) -> tf.Tensor:
-    """Cast a tensor to float32, so that sums are exact enough. A float64 tensor does not change."""
+    """Cast a tensor to float32, or leave it in float64, so that sums are exact enough."""
     return tf.cast(tensor, keras.backend.result_type(tf.as_dtype(tensor.dtype).name, 'float32'))
 
 
@@ -186,21 +186,21 @@ class KerasMean:
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
     def _call_and_keep_mask(self, y_true: Any, outputs: Any) -> Any:
-        """Call the loss, and keep the mask of the result. A loss may mask examples, as with `ignore_class`."""
+        """Call the loss, and keep the mask of the result."""
         values = self._call(y_true, outputs)
-        self._mask = getattr(values, '_keras_mask', None)
+        self._mask = getattr(values, '_keras_mask', None)  # a loss may mask examples, as with `ignore_class`
         return values
 
 
 def shallow_copy(keras_object: Any) -> Any:
-    """Return a copy with the same attributes. copy.copy would save and load a Keras object, which may fail."""
-    copied = object.__new__(type(keras_object))
+    """Return a copy with the same attributes."""
+    copied = object.__new__(type(keras_object))  # copy.copy would save and load it, which may fail
     vars(copied).update(vars(keras_object))
     return copied
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Return {name: sum / weight}. A name in `results` (see `results_of`) gets `results[name](*sums[name])`."""
+    """Return {name: sum / weight}, or `results[name](*sums[name])` for names in `results` (see `results_of`)."""
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 
@@ -235,10 +235,10 @@ def _refuse_weights(sample_weight: Any, returned: Any) -> None:
 
 
 def _sum_and_weight(mean: Any, weight: tf.Tensor) -> tuple:
-    """Return (mean * weight, weight). An empty micro-batch has no mean; its sum is 0."""
+    """Return (mean * weight, weight)."""
     mean = in_full_precision(mean)
     weight = tf.cast(weight, mean.dtype)
-    return tf.math.multiply_no_nan(mean, weight), weight
+    return tf.math.multiply_no_nan(mean, weight), weight  # an empty micro-batch has no mean; its sum is 0
 
 
 def _sum(tensor: Any) -> tf.Tensor:
@@ -246,9 +246,9 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Return the number of rows, if possible of targets, because a loss's weight must not depend on outputs."""
+    """Return the number of rows of the targets, or of the outputs if there are no targets."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
-    return tf.shape(tensors[0])[0]
+    return tf.shape(tensors[0])[0]  # of targets if possible: a loss's weight must not depend on outputs
 
 
 def _num_values(values: Any, y_true: Any) -> tf.Tensor:
@@ -258,7 +258,7 @@ def _num_values(values: Any, y_true: Any) -> tf.Tensor:
 
 
 def _broadcast(weights: tf.Tensor, values: Any) -> tf.Tensor:
-    """Broadcast weights `[batch, ...]` to the shape of `values`. Add or drop last dimensions of size 1."""
+    """Broadcast weights `[batch, ...]` to the shape of `values`."""
     weights = tf.cast(weights, values.dtype)
     while weights.shape.rank > values.shape.rank and weights.shape[-1] == 1:
         weights = tf.squeeze(weights, -1)

@@ -21,7 +21,7 @@ RowCounts = Sequence[Any]  # integers, or scalar tensors where the number of row
 
 
 def specs_of_tensors(batch: Any) -> Any:
-    """Return the specs of a nest of tensors or arrays. None stays None."""
+    """Return the specs of a nest of tensors, arrays and Nones."""
     return tf.nest.map_structure(
         lambda tensor: None if tensor is None else tf.TensorSpec(tensor.shape, tensor.dtype), batch)
 
@@ -86,7 +86,7 @@ class MicroBatchIds:
 
 
 def count(batch: Any, num_micro_batches: int) -> int:
-    """Return `num_micro_batches`, or the number of rows if it is known and smaller. Return at least 1.
+    """Return `num_micro_batches`, or the number of rows if it is known and smaller, but at least 1.
 
     Raises:
         ValueError: the tensors differ in their number of rows, or one has no batch dimension.
@@ -118,7 +118,7 @@ def split(batch: Any, num_micro_batches: int) -> list:
 
 
 def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
-    """Split a nest of tensors, arrays and Nones on a device or its host. See `split`."""
+    """Call `split` for a nest of tensors, arrays and Nones, on a device or its host."""
     def to_tensor(leaf: Any) -> Any:
         return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 
@@ -180,7 +180,7 @@ def _join_leaves(rows: Any, *leaves: Any) -> Any:
 
 
 def _join_tensors(rows: RowCounts, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Concatenate tensors. Drop the extra row that `split` gives to an empty micro-batch."""
+    """Concatenate tensors, without the extra row that `split` gives to an empty micro-batch."""
     return tf.concat([tensor if isinstance(count, int) else tensor[:count] for count, tensor in zip(rows, tensors)], 0)
 
 
@@ -231,5 +231,6 @@ def total(parts: list, shape: Any) -> Any:
 
 
 def add_up(parts: list) -> Any:
-    """Add nests of tensors in a fixed order. tf.add_n would choose an order to save memory."""
+    """Add nests of tensors in a fixed order."""
+    # tf.add_n would choose an order to save memory.
     return tf.nest.map_structure(lambda *values: tf.reduce_sum(tf.stack(values), 0), *parts) if parts else {}

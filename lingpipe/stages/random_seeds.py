@@ -23,7 +23,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return int64 [seed, step] of a call. If `step` is None, count calls. `device` is the first stage's device."""
+        """Return int64 [seed, step] of a call whose first stage is on `device`. Calls are counted if `step` is None."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:
@@ -32,15 +32,15 @@ class StepSeeds:
         return tf.stack([seed, tf.cast(step, tf.int64)])
 
     def _of_inference(self) -> tf.Tensor:
-        """Return [seed, step] for inference. The step is new in each call, and training is not affected."""
+        """Return [seed, step] for inference, with a new step in each call."""
         seed, count = tf.unstack(self._generator.state.value)
         with tf.device(self._num_inferences.device):
-            number = self._num_inferences.assign_add(1)
+            number = self._num_inferences.assign_add(1)  # a count of its own: training is not affected
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step: Any, device: str) -> tf.Tensor:
-        """Return [seed, step] on logical cores, which cannot read host variables. Each replica has its own seed."""
-        with tf.init_scope(), tf.device(None):
+        """Return [seed, step] on logical cores, with another seed for each replica."""
+        with tf.init_scope(), tf.device(None):  # logical cores cannot read host variables
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
         with tf.device(device):
@@ -72,7 +72,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment. Put new states of its seed generators into `mapping`, {variable id: state}."""
+        """Begin a segment, and put new states of its seed generators into `mapping`, {variable id: state}."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)
@@ -128,16 +128,13 @@ def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Va
 
 
 def make_global_generator() -> None:
-    """Create Keras's global seed generator if there is none. It cannot get a value while a layer is traced.
-
-    Keras draws the seed from Python's random state. The state is restored, so weights of later layers do not change.
-    """
-    random_state = random.getstate()
+    """Create Keras's global seed generator if there is none. To be called before layers are traced."""
+    random_state = random.getstate()  # from which Keras draws the seed
     try:
         with base_layer.outside_of_scopes(), tf.device('CPU:0'):
             seed_generator.global_seed_generator()
     finally:
-        random.setstate(random_state)
+        random.setstate(random_state)  # so weights of later layers do not change
 
 
 def _draw(seed: Any, shape: Any) -> tf.Tensor:

@@ -59,12 +59,10 @@ def rows(spec: tf.TensorSpec, places: int = 1) -> Value:
 def of_function(function: Callable, *arguments: Any) -> Results:
     """Find how the results of a function depend on the rows of its arguments.
 
-    The function is traced for two batch sizes. A number that differs between the traces depends on the number of rows.
-
     Args:
         *arguments: for each argument of `function`, the nest of `Value`s.
     """
-    graphs = [_trace(function, arguments, place) for place in range(2)]
+    graphs = [_trace(function, arguments, place) for place in range(2)]  # of two batch sizes
     given = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
     given.update({inner.ref(): row_rules.CONSTANT for _, inner in graphs[0].captures})
     found = of_graph(graphs[0].get_operations(), graphs[1], given)
@@ -133,8 +131,6 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
              other: tf.Graph) -> list[bool | None]:
     """Return for each loss: True if it is a sum over the rows, False if a mean, None if uncertain.
 
-    Operations without a rule count as working row by row, as all layers of a pipeline do.
-
     Args:
         losses: scalars in the graph of a stage, traced with `row_rules.NUM_ROWS[0]` rows.
         inputs: for each input of the stage, the pair of its tensors in this trace and in the other.
@@ -145,12 +141,12 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
     given.update({tensor.ref(): row_rules.CONSTANT for tensor in constants})
     needed = graph_pieces.ancestors(losses)
     operations = [each for each in losses[0].graph.get_operations() if each in needed] if losses else []
-    found = of_graph(operations, other, given, _row_by_row)
+    found = of_graph(operations, other, given, _row_by_row)  # as all layers of a pipeline work
     return [_ARE_SUMS.get(found[loss.ref()]) for loss in losses]
 
 
 def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
-    """Infer from shapes which results have rows. Inputs must be CONSTANT, ROWS or known; else return MIXED."""
+    """Infer from shapes which results have rows."""
     if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED

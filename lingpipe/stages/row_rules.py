@@ -61,7 +61,7 @@ class Node(NamedTuple):
         return self.operation.inputs[place].shape.as_list()
 
     def value(self, place: int) -> Any:
-        """Return the value of a constant input. Return None if it is unknown or depends on the number of rows."""
+        """Return the value of a constant input; None if it is unknown or depends on the number of rows."""
         return tf.get_static_value(self.operation.inputs[place]) if self.given[place] == CONSTANT else None
 
     @property
@@ -71,7 +71,7 @@ class Node(NamedTuple):
 
 
 def of_numbers(first: Any, second: Any) -> Dependence:
-    """Return how a number depends on the number of rows. `first` and `second` are its values in two traces."""
+    """Return how a number with these values in the two traces depends on the number of rows."""
     if first == second:
         return CONSTANT
     return Dependence(Form.CONSTANT, 1) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED
@@ -85,7 +85,7 @@ def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Set the axis of a dependence that has rows. Return MIXED if the shapes in the two traces contradict it."""
+    """Set the axis of a dependence that has rows; return MIXED if the shapes in the two traces contradict it."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -121,13 +121,13 @@ def _product(node: Node, sign: int = 1) -> Dependence:
 
 
 def _added(node: Node) -> Dependence:
-    """Return the dependence of an addition. MIXED if terms (except zeros) grow differently with the rows."""
+    """Return the dependence of an addition."""
     given = [each for place, each in enumerate(node.given) if not _is_zero(node, place)] or node.given
     forms = {each.form for each in given}
     if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
         return MIXED
     has_sums = Form.SUM in forms  # beside them a constant is a sum of n equal parts
-    powers = {each.power - (has_sums and each.form is Form.CONSTANT) for each in given}
+    powers = {each.power - (has_sums and each.form is Form.CONSTANT) for each in given}  # how they grow with the rows
     others = Form.ROWS if Form.ROWS in forms else Form.CONSTANT
     return Dependence(Form.SUM if has_sums else others, powers.pop()) if len(powers) == 1 else MIXED
 
@@ -138,7 +138,7 @@ def _is_zero(node: Node, place: int) -> bool:
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED) -> Dependence:
-    """Return the dependence of a reduction. For a reduction over the rows, `lost(power)` gives the dependence."""
+    """Return the dependence of a reduction, which is `lost(power)` if it is over the rows."""
     value, axes, is_linear = node.given[0], _axes_of(node), node.operation.type in ('Sum', 'Mean')
     if value.form is Form.SUM and is_linear:
         return value
@@ -148,7 +148,7 @@ def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the dimensions of input 0 that input `place` lists, such as the axes of a sum. None: unknown."""
+    """Return the dimensions of input 0 that input `place` lists, such as the axes of a sum; None if unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
@@ -184,7 +184,7 @@ def _einsum(node: Node) -> Dependence:
 
 
 def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
-    """Return the dependence of a product. `is_summed` has a flag per input with rows: whether its rows are summed."""
+    """Return the dependence of a product. `is_summed`: for each input with rows, whether the rows are summed."""
     if not any(is_summed):
         return _row_by_row(node)
     return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED
@@ -195,7 +195,7 @@ def _half_square_sum(node: Node) -> Dependence:
 
 
 def _moved(node: Node, data: slice = slice(1)) -> Dependence:
-    """Return the common dependence of the inputs in slice `data`. Return MIXED if there is none or if rows are lost."""
+    """Return the common dependence of the inputs in slice `data`; MIXED if there is none or if rows are lost."""
     value = node.given[data][0]
     is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
     return value if is_kept and set(node.given[data]) == {value} else MIXED
@@ -208,22 +208,22 @@ def _is_whole(node: Node, place: int = 0) -> bool:
 
 
 def _reshaped(node: Node) -> Dependence:
-    """Return the dependence of a reshape. Rows stay together if no size before the row axis changes."""
+    """Return the dependence of a reshape."""
     value, result = node.given[0], node.operation.outputs[0]
     same = grown(result, node.other.outputs[0]) == [value.axis] and (
-        node.sizes(0)[:value.axis] == result.shape[:value.axis].as_list())
+        node.sizes(0)[:value.axis] == result.shape[:value.axis].as_list())  # then rows stay together
     return value if value.form is not Form.ROWS or same else MIXED
 
 
 def _sliced(node: Node) -> Dependence:
-    """Return the dependence of a slice. A number that is sliced from a shape may be the number of rows."""
+    """Return the dependence of a slice."""
     start, strides = node.value(1), node.value(3) if node.operation.type == 'StridedSlice' else 1
     if start is None or strides is None or np.min(strides) < 0:
         return MIXED
     shapes = [tf.get_static_value(each.inputs[0]) for each in (node.operation, node.other)]
     if node.given[0].form is not Form.MIXED or any(shape is None for shape in shapes):
         return _moved(node)
-    is_number = node.operation.outputs[0].shape.rank == 0
+    is_number = node.operation.outputs[0].shape.rank == 0  # sliced from a shape, it may be the number of rows
     return of_numbers(*[shape[np.reshape(start, -1)[0]] for shape in shapes]) if is_number else MIXED
 
 
@@ -232,18 +232,19 @@ def _padded(node: Node) -> Dependence:
 
 
 def _gathered(node: Node) -> Dependence:
-    """Return the dependence of a gather. With batch dimensions, both data and indices may have rows."""
+    """Return the dependence of a gather."""
     is_by_row = node.operation.type == 'GatherV2' and node.operation.get_attr('batch_dims') > 0
     if node.rows == [0]:
         return _row_by_row(node) if _is_whole(node) else MIXED
     if node.rows == [1]:
         return _row_by_row(node)
+    # With batch dimensions, both data and indices may have rows.
     return ROWS if is_by_row and node.given == [ROWS, ROWS, CONSTANT] and node.value(2) > 0 else MIXED
 
 
 def _filled(node: Node, place: int = 0) -> Dependence:
-    """Return the dependence of a broadcast. A constant that is repeated for each row counts as ROWS."""
-    return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))
+    """Return the dependence of a broadcast."""
+    return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))  # repeated for each row
 
 
 _ELEMENT_WISE = (

@@ -55,7 +55,7 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return a copy of this stage for another replica's device of the same kind. Both share all programs."""
+        """Return a copy that shares all programs, for another replica's device of the same kind."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica
@@ -89,15 +89,15 @@ class Stage:
         return (*map(id, self.trainable_variables), *frozen, *fixed)
 
     def set_jit_compile(self, jit_compile: bool) -> None:
-        """Set whether XLA compiles the stage's functions. Some kinds of devices always compile them."""
+        """Set whether XLA compiles the stage's functions."""
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self) -> None:
-        """Discard all programs, to be traced again. Call this when attributes of layers may have changed."""
+        """Discard all programs, so that changed attributes of layers take effect."""
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
-        """Return zeros in the shape and type of each variable. `zero` is a float32 scalar 0."""
+        """Return zeros in the shape and type of each variable, made from `zero`, a float32 scalar 0."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
@@ -107,7 +107,7 @@ class Stage:
 
     def program(self, inputs: boundary.Boundary, structure: boundary.Structure, targets: Any, loss: Callable | None,
                 training: bool | None, by_layer: bool = False) -> stage_program.StageProgram:
-        """Return the `StageProgram` for these shapes. The first time, it is traced.
+        """Return the `StageProgram` for these shapes, traced at the first call.
 
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
@@ -187,12 +187,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refuse_changes(graph: tf.Graph, stage: int) -> None:
-    """Raise ValueError if layers or loss change state that Keras does not manage. Recomputing would change it again."""
+    """Raise ValueError if layers or loss change state that Keras does not manage."""
     captured = {inner.ref(): outer for outer, inner in graph.captures if inner.dtype == tf.resource}
     for operation in graph.get_operations() if captured else ():
         for place, tensor in enumerate(operation.inputs):
             if tensor.ref() in captured and _changes(graph, operation.node_def, place, len(operation.inputs)):
-                raise ValueError(
+                raise ValueError(  # recomputing would change it again
                     f'A layer or loss of partition {stage} changes {_name(graph, captured[tensor.ref()])} by '
                     f'{operation.type}. Make it by add_weight, which is exact over micro-batches, or leave it out.')
 

@@ -78,8 +78,7 @@ class StageLayers:
              watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> tuple[list, stage_scope.StageScope]:
         """Run layers on one micro-batch, with `values` as variables.
 
-        Return a list of nests of tensors (the inputs, then the results of each segment), and the scope. The scope has
-        what layers read and assigned.
+        Return the nests of tensors (inputs, then each segment's results), and the scope: what layers read and assigned.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
@@ -95,8 +94,8 @@ class StageLayers:
         return nests, scope
 
     def seeds(self, seed_and_step: tf.Tensor, micro_batch: tf.Tensor) -> random_seeds.Seeds:
-        """Return the `random_seeds.Seeds` of a micro-batch. Each call of a layer in the model has its own seeds."""
-        def draw(call_index: int) -> list:
+        """Return the `random_seeds.Seeds` of a micro-batch."""
+        def draw(call_index: int) -> list:  # each call of a layer in the model has its own seeds
             drawn = random_seeds.draw_seeds(seed_and_step, micro_batch, self._num_seed_generators, call_index)
             return [drawn[position] for position in self.seed_positions]
 
@@ -106,8 +105,8 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Return seeds for `call`. `rows` is int32 `[generators of the stage, 2]`. Calls of a layer get equal seeds."""
-        return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))
+        """Return seeds for `call` from `rows`, int32 `[generators of the stage, 2]`."""
+        return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))  # equal in all calls
 
 
 def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | None) -> Any:
@@ -119,8 +118,8 @@ def call_layers(layers: list[keras.layers.Layer], inputs: Any, training: bool | 
 
 
 def _without_shared_tensors(outputs: Any, inputs: Any) -> Any:
-    """Copy inputs that a segment returns unchanged. Otherwise input and output would have one common gradient."""
-    shared = set(map(id, boundary.unpack(inputs).values))
+    """Copy inputs that a segment returns unchanged."""
+    shared = set(map(id, boundary.unpack(inputs).values))  # without a copy, input and output would have one gradient
     parts = boundary.unpack(outputs)
     values = [tf.identity(value) if id(value) in shared else value for value in parts.values]
     return boundary.pack(parts._replace(values=values), boundary.structure_of(outputs))

@@ -130,7 +130,7 @@ class StageProgram:
 
     def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> ActionResult:
-        """Build the backward action. It recomputes missing residuals, but does not return them.
+        """Build the backward action, which recomputes missing residuals without returning them.
 
         Args:
             gradients: one per differentiable output; if the stage has the loss, only the gradient of the loss. If
@@ -147,7 +147,7 @@ class StageProgram:
         return ActionResult(operation, input_gradients=input_gradients, sums=new_sums)
 
     def backward_inputs(self, in_flight: Values, gradients: list[tf.Tensor], needed: NeededGradients) -> ActionResult:
-        """Build the first half of a split backward action, for the input gradients. See `backward`."""
+        """Build the first half of a split backward action, for the input gradients; see `backward`."""
         cut, in_flight = self._cut(needed), {**in_flight, **_by_ref(self.trace.given_gradients, gradients)}
         if not needed.inputs:
             return ActionResult(None, in_flight)
@@ -157,7 +157,7 @@ class StageProgram:
                             input_gradients=_look_up(values, cut.input_gradients))
 
     def backward_weights(self, in_flight: Values, sums: list, needed: NeededGradients) -> ActionResult:
-        """Build the second half of a split backward action, for the weights. `backward_inputs` returns `in_flight`."""
+        """Build the second half of a split backward action, for weights. `in_flight` comes from `backward_inputs`."""
         cut = self._cut(needed)
         values, operation = self._call(
             ('backward_weights', needed), {**in_flight, **self._sums(sums, needed)}, tf.nest.flatten(cut.sums),
@@ -166,7 +166,7 @@ class StageProgram:
 
     def backward_segment(self, index: int, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                          needed: NeededGradients) -> ActionResult:
-        """Build the backward pass of one segment. The pass recomputes the tensors inside the segment.
+        """Build the backward pass of one segment.
 
         Args:
             in_flight: tensors of earlier actions on the micro-batch, including all tensors between the segments.
@@ -182,13 +182,13 @@ class StageProgram:
                if position in trace.segment_sums[index]}
         values = {**in_flight, **_by_ref([*given, *added], gradients), **self._sums(sums, needed)}
         values, operation = self._call(('backward_segment', index, needed), values, [*inputs, *tf.nest.flatten(own)],
-                                       feeds=[*cut.between, *given, *cut.unrepeatable])
+                                       feeds=[*cut.between, *given, *cut.unrepeatable])  # recomputes the rest
         new = _look_up(values, own)
         return ActionResult(operation, input_gradients=_look_up(values, inputs),
                             sums=[new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
-        """Return whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`. These are not summed."""
+        """Return whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`, which are not summed."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, needed: NeededGradients) -> int:
@@ -243,12 +243,12 @@ class StageProgram:
 
     @functools.cached_property
     def differentiates_python(self) -> bool:
-        """Whether the backward pass differentiates a tf.py_function. TensorFlow records only its last call."""
+        """Whether the backward pass differentiates a tf.py_function."""
         return graph_pieces.runs(self.graph, self._backward_operations, 'EagerPyFunc')
 
     @property
     def adds_losses(self) -> bool:
-        """Whether layers add losses. If so, the gradient of their sum is the last of `given_gradients`."""
+        """Whether layers add losses."""
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:

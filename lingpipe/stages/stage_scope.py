@@ -93,13 +93,9 @@ class StageScope(keras.StatelessScope):
         self.added_losses.append(loss)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Record a value that a layer assigns, for later reads. Keras calls this method.
-
-        One kind of update is not recorded: moving averages that a batch norm updates by the moments of its inputs.
-        They change only at the end of the batch.
-        """
+        """Record a value that a layer assigns, for later reads. Keras calls this method."""
         variable, value = update
-        if self._deferred[id(variable)]:
+        if self._deferred[id(variable)]:  # moving averages of a batch norm change only at the end of the batch
             self._deferred[id(variable)] -= 1
             return
         self._require_reachable(value, f'assigns {variable.path!r}', 'Assign it after the loop or branch')
@@ -125,17 +121,14 @@ class StageScope(keras.StatelessScope):
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
     def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
-        """Raise ValueError if a function with a custom gradient captures a weight.
-
-        In a stage, weights are tensors. Such a function gives gradients to its arguments, but not to tensors that it
-        captures. See `patches.checking_custom_gradients`.
-        """
+        """Raise ValueError if a custom-gradient function captures a weight; see `patches.checking_custom_gradients`."""
         stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
         results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
         if not results:
             return
         inner = {id(outer): inner for outer, inner in getattr(results[0].graph, 'captures', [])}
         needed = graph_pieces.ancestors(results, stops=stops)
+        # In a stage, weights are tensors. The function gives gradients to arguments, not to tensors that it captures.
         hidden = [version.variable.path for version in self.versions
                   if inner.get(id(version.value), version.value).op in needed and version.value.ref() not in stops]
         if hidden:
@@ -161,7 +154,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.Tensor:
-    """Count the values that the mean of each channel averages. Return a tensor `[channels]`."""
+    """Return how many values the mean of each channel averages, as a tensor `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

@@ -62,7 +62,7 @@ class Trace(NamedTuple):
 
 def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structure: boundary.Structure,
                    loss: Callable | None, training: bool | None, by_layer: bool, traces: list[Trace]) -> Callable:
-    """Return the function to trace. It appends its `Trace` to `traces`, because TensorFlow copies returned tensors.
+    """Return the function to trace, which appends its `Trace` to `traces`.
 
     Args:
         replica_of: takes numbers (replica, micro-batch in the replica); returns a `collectives.Replica` or None.
@@ -113,13 +113,13 @@ class _Rows:
         return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
-        """Return a gradient as a tensor if `is_dense`, else as `Rows`. An empty micro-batch has gradient 0."""
+        """Return a gradient as a tensor if `is_dense`, else as `Rows`."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient))
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return two scalars: the sum of loss * factor, and the number of rows. Return [] without losses."""
+        """Return two scalars, the sum of loss * factor and the number of rows; [] without losses."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
@@ -151,7 +151,7 @@ def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions
 
 
 def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
-    """Return {position of a weight: given sum plus new gradients}. Weights without gradients are omitted."""
+    """Return {position of a weight: given sum plus new gradients} for weights that have gradients."""
     sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
@@ -204,7 +204,7 @@ class StageCut:
 
     @functools.cached_property
     def between(self) -> list[tf.Tensor]:
-        """Tensors between segments, and unrepeatable tensors. Each occurs once; arguments are left out."""
+        """Tensors between segments, and unrepeatable tensors, without arguments and doubles."""
         tensors = tf.nest.flatten(self._between) + self.unrepeatable
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in self._given}.values())
 

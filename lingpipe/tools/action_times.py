@@ -36,11 +36,9 @@ class TimeStamps:
         return stamp
 
     def when_computed(self, tensor: tf.Tensor, device: str) -> tf.Tensor:
-        """Build a timestamp that waits until a device has computed a tensor.
-
-        TensorFlow treats an operation on an accelerator as done when it is queued. So the host waits until it has
-        received a value of the tensor, and then reads the clock.
-        """
+        """Build a timestamp that waits until a device has computed a tensor."""
+        # TensorFlow treats an operation on an accelerator as done when it is queued. So the host waits until it has
+        # received a value of the tensor, and then reads the clock.
         with tf.device(device):
             element = tf.reshape(tensor, [-1])[:1]
         is_cpu = device_kinds.kind_of(device) == 'CPU'
@@ -181,10 +179,10 @@ def _tensors_in(nest):
 
 
 def _map_tensors(function, nest):
-    """Map the tensors of a nest. Unlike in `tf.nest`, keys of dictionaries need not be sortable."""
+    """Map the tensors of a nest."""
     if tf.is_tensor(nest):
         return function(nest)
-    if isinstance(nest, dict):
+    if isinstance(nest, dict):  # unlike in `tf.nest`, keys need not be sortable
         return {key: _map_tensors(function, value) for key, value in nest.items()}
     if isinstance(nest, (list, tuple)):
         parts = [_map_tensors(function, part) for part in nest]

@@ -134,7 +134,8 @@ def _held(lifetimes, sizes, temporaries):
 
 
 def _total(refs, sizes):
-    """Return the bytes of all tensors together. A weight that no call reads counts without padding."""
+    """Return the bytes of all tensors together."""
+    # A weight that no call reads counts without padding.
     return sum(sizes.get(ref) or layer_memory.size([ref.deref()]) for ref in refs)
 
 
@@ -176,7 +177,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 def _route(params, topology):
     """Return the params to compile with, and a sentence on their `tpu_route`.
 
-    Raise ValueError for any params that training refuses, even if only after it has started the TPU system.
+    Raise ValueError for any params that training refuses, before or after it has started the TPU system.
     """
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')

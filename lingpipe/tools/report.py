@@ -174,12 +174,12 @@ class Report:
 
 
 def _read(folder):
-    """Read the event files of a folder. A resumed run has several. A missing folder gives empty contents."""
+    """Read the event files of a folder. A missing folder gives empty contents."""
     if not tf.io.gfile.isdir(folder):
         return _Written({}, {})
     scalars, texts, times = {}, {}, []
     accumulator = event_accumulator.EventAccumulator(folder, {'tensors': 0}, purge_orphaned_data=False)
-    accumulator.Reload()
+    accumulator.Reload()  # a resumed run has several files
     for name in accumulator.Tags()['tensors']:
         events = sorted(accumulator.Tensors(name), key=lambda event: event.wall_time)
         times += [event.wall_time for event in events]

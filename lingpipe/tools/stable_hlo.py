@@ -54,14 +54,16 @@ def lower(function: Callable, *specs: Any) -> str:
 
 
 def _with_numbered_functions(text):
-    """Number the functions. TensorFlow names loops and branches differently in every process."""
+    """Return the text with its functions named by number."""
+    # TensorFlow names loops and branches differently in every process.
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
     return re.sub(
         r'@([\w.$-]+)', lambda match: f'@function_{numbers[match[1]]}' if match[1] in numbers else match[0], text)
 
 
 def _unpacked(match):
-    """Unpack a boolean constant. TensorFlow's MLIR writes bits, but the compiler's newer MLIR reads bytes."""
+    """Unpack a boolean constant from bits to bytes."""
+    # TensorFlow's MLIR writes bits, but the compiler's newer MLIR reads bytes.
     count = math.prod(int(size) for size in match[2].split('x') if size)
     return np.unpackbits(np.frombuffer(bytes.fromhex(match[1]), np.uint8), count=count,
                          bitorder='little').tobytes().hex().upper()

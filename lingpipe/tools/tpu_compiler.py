@@ -111,7 +111,7 @@ class TpuCompiler:
         return CompiledProgram(**answer)
 
     def _answer(self, request):
-        """Return the cached answer, or ask the compiler. Only programs and out-of-memory errors are cached."""
+        """Return the cached answer, or ask the compiler."""
         if self._cache_dir is None:
             return self._ask(request)
         path = self._cache_dir / f'{_key(request)}.json.gz'
@@ -192,10 +192,8 @@ def memory(topology: str) -> int:
 
 
 def mesh(topology: str) -> list[int]:
-    """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on a topology.
-
-    TensorFlow counts a chip of v4 as one core, but the compiler counts it as two devices.
-    """
+    """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on a topology."""
+    # TensorFlow counts a chip of v4 as one core, but the compiler counts it as two devices.
     kind, shape = topology.split(':')
     sizes = [int(size) for size in shape.split('x')]
     return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]

@@ -82,8 +82,8 @@ def _context():
 
 
 def _erase_copies(module, ir):
-    """Erase TensorFlow's copies of donated tensors, because StableHLO neither has nor needs such operations."""
-    copies = []
+    """Erase TensorFlow's copies of donated tensors."""
+    copies = []  # StableHLO neither has nor needs such operations
 
     def visit(operation):
         if operation.name == 'mhlo.copy':

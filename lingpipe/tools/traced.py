@@ -60,11 +60,9 @@ def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
 
 
 def breakdown(step: timeline.StepTimes) -> Breakdown:
-    """Return the `Breakdown` of a step.
-
-    Two simulations of the schedule divide the waiting. The bubble is the waiting in a simulation with equal stages. The
-    imbalance is how much longer a simulation with measured durations waits. All other waiting is transfer.
-    """
+    """Return the `Breakdown` of a step."""
+    # Two simulations of the schedule divide the waiting. The bubble is the waiting in a simulation with equal stages.
+    # The imbalance is how much longer a simulation with measured durations waits. All other waiting is transfer.
     unequal = min(simulation.replay(step.schedule, step.durations).idle, step.idle)
     bubble = min(simulation.replay(step.schedule, [balanced_durations(step.schedule, step.durations)]).idle, unequal)
     update = step.end - step.actions_end

@@ -27,7 +27,7 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
 def model_variables(body: Any) -> dict:
-    """Name the weights and moving statistics of a built pipeline. Return {name: Keras variable} in model order.
+    """Return {name: Keras variable} of the weights and moving statistics of a built pipeline, in model order.
 
     A name is '<layer>/<position in the layer>_<variable>'. A shared variable is named after its first layer. Variables
     of a Keras model are named by the paths of its layers.
@@ -42,10 +42,10 @@ def model_variables(body: Any) -> dict:
 
 
 def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
-    """Make a `tf.train.Checkpoint` of {name: variable}. A slash in a name makes a nested dictionary."""
+    """Make a `tf.train.Checkpoint` of {name: variable}."""
     tree = {}
     for name, variable in named.items():
-        *folders, leaf = name.split('/')
+        *folders, leaf = name.split('/')  # a slash makes a nested dictionary
         node = tree
         for folder in folders:
             node = node.setdefault(folder, {})
@@ -99,7 +99,7 @@ def require_low_rank_parts(path: str, stored: dict[str, list], named: dict[str, 
 
 
 def read_variables(path: str, pairs: list) -> None:
-    """Read variables from a checkpoint. `pairs` has (name in the checkpoint, variable) for each."""
+    """Read variables from a checkpoint. `pairs` is a list of (name in the checkpoint, variable)."""
     while pairs:
         state = dict(reversed(pairs))  # one variable for each name; others of the same name are read next
         read_state(path, state)
@@ -148,8 +148,7 @@ def require_match(path: str, state: dict[str, Any], partial: bool = False) -> No
 def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
     """Read the variables in `state`, {name: variable}, from a checkpoint. Ignore its other variables.
 
-    By default this machine reads everything. Raise TrainingError if there is no checkpoint, and its subclass
-    DamagedCheckpointError if the checkpoint is corrupt.
+    Raise TrainingError if there is no checkpoint, DamagedCheckpointError if the checkpoint is corrupt.
     """
     try:
         checkpoint_of(state).read(str(path), options=options).assert_existing_objects_matched().expect_partial()

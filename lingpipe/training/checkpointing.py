@@ -40,7 +40,7 @@ class BackgroundWriter:
         self._work = self._threads.submit(work)
 
     def check(self) -> None:
-        """Raise the function's error if it has already failed. Do not wait."""
+        """Raise the function's error if it has already failed, without waiting."""
         if self._work and self._work.done():
             self.wait()
 
@@ -51,17 +51,17 @@ class BackgroundWriter:
             work.result()
 
     def close(self) -> None:
-        """Wait for the function. Log its error as a warning, because an earlier error may be ending the run."""
+        """Wait for the function, and log its error as a warning."""
         try:
             self.wait()
         except (errors.TrainingError, tf.errors.OpError) as error:
-            logging.warning('%s', error)
+            logging.warning('%s', error)  # an earlier error may be ending the run
 
 
 def _let_others_go_first() -> None:
-    """Lower this thread's priority, so that steps get the cores first. On Linux each thread has its own priority."""
+    """Lower this thread's priority, so that steps get the cores first."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # on Linux each thread has its own
 
 
 class Checkpointer:
@@ -180,9 +180,10 @@ def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return {name: variable} of an optimizer. Names contain its class, so slots of another class do not match."""
+    """Return {name: variable} of an optimizer."""
     inner = training_optimizer.unscaled(optimizer)
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
+    # With the class in the names, slots of another class do not match.
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
     if training_optimizer.is_scaling(optimizer):
         named |= {'loss_scale/scale': optimizer.dynamic_scale, 'loss_scale/finite_steps': optimizer.step_counter}
@@ -190,11 +191,7 @@ def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, ker
 
 
 def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    """Copy each variable of `state` to the memory of its host. Later steps do not change the copies.
-
-    The copy of a variable that is already in host memory shares the variable's buffer at first. When a step changes
-    the variable, TensorFlow gives a new buffer to the variable.
-    """
+    """Copy each variable of `state` to the memory of its host. Later steps do not change the copies."""
     copies = {name: _copied_to_host(variable) for name, variable in state.items()}
     # Other machines run operations in order, but asynchronously, so the last copy on each device is awaited.
     for tensor in {tensor.device: tensor for tensor in copies.values()}.values():
@@ -205,4 +202,5 @@ def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
 
 def _copied_to_host(variable: tf.Variable) -> tf.Tensor:
     with tf.device(device_kinds.host_of(variable.device)):
+        # In host memory, both share a buffer until a step changes the variable: TensorFlow then gives it a new one.
         return tf.identity(variable.read_value())

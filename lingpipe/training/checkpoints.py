@@ -28,8 +28,7 @@ _UNFINISHED = re.compile(r'ckpt-\d+(_temp|\.data-\d+-of-\d+)|checkpoint\.new|see
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     """Read the newest complete checkpoint of a folder. Warn of corrupt checkpoints, and delete none.
 
-    Only reading shows whether a file is corrupt, because TensorFlow stores a checksum of every value. So `read(path)`
-    reads a checkpoint, or raises `DamagedCheckpointError`.
+    `read(path)` reads a checkpoint, or raises `DamagedCheckpointError`.
 
     Returns:
         (path, corrupt paths): the path that was read, or None if there are no checkpoints; and the newer, corrupt ones.
@@ -40,7 +39,7 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     damaged = []
     for path in complete(directory):
         try:
-            read(path)
+            read(path)  # only reading shows whether a file is corrupt, by TensorFlow's checksums of values
         except errors.TrainingError as error:
             if not is_complete(path):  # training has deleted it meanwhile, for a newer one
                 return read_newest(directory, read)
@@ -100,7 +99,7 @@ def _write_list(directory: str, paths: list[str]) -> None:
 
 
 def remove_unfinished(directory: str) -> None:
-    """Remove unfinished checkpoint files. A process leaves them if it is killed or the disk is full."""
+    """Remove unfinished checkpoint files, which remain if a process is killed or the disk is full."""
     names = _names_in(directory)
     for name in names:
         if _UNFINISHED.fullmatch(name.rstrip('/')) and f'{name.partition(".")[0]}.index' not in names:

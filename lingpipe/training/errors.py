@@ -49,26 +49,20 @@ def exit_code(error: Any) -> Any:
 
 
 def cause(error: Any) -> str:
-    """Find the cause in a long error message of TensorFlow. Return it as one line without names of operations.
-
-    The message of an error in a graph first says where the graph was built. Then it gives the cause for each device.
-    """
+    """Return the cause in a long error message of TensorFlow, as one line without names of operations."""
     text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:(localhost|chief)/replica:0/task:0/device:', '', str(error))
     root = re.search(r'grpc_message:"(.+?)"', text) or re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)
     lines = [line.strip() for line in text.strip().splitlines()]
     if root:
         lines = [root[1]]
-    elif lines and lines[0] == 'Graph execution error:':
+    elif lines and lines[0] == 'Graph execution error:':  # says where the graph was built, then the cause
         operation = next((number for number, line in enumerate(lines) if line.startswith('[[')), len(lines))
         lines = [line for line in lines[:operation] if line][-1:]
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
 
 
 def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
-    """Return what an error of TensorFlow means for the user, and what to do.
-
-    When a partition fails, TensorFlow cancels the others, and often reports only the cancellation.
-    """
+    """Return what an error of TensorFlow means for the user, and what to do."""
     told = cause(error)
     if any(words in told for words in _NO_SPACE):
         return f'The disk is full ({told}). Free some space, then run the same command again.'
@@ -79,7 +73,7 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
     if is_lost_machine(error):
         return (f'{machine(error)} was lost in the middle of a step ({told}). Restart it, unless something else does, '
                 'and run the same command here again.')
-    if isinstance(error, tf.errors.CancelledError):
+    if isinstance(error, tf.errors.CancelledError):  # of the other partitions, often all that is reported
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are '
                 'none, give --verbosity=1 and run again). If it ran out of memory: '
                 f'{_save_memory(body_params)}')

@@ -110,14 +110,14 @@ def _of_one_example(batch: tuple) -> tuple:
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = watchdog.for_batch) -> Generator[Any, None, None]:
-    """Yield the batches of an evaluation, and limit the wait for each. The first wait includes opening the input.
+    """Yield the batches of an evaluation, and limit the wait for each.
 
     Args:
         wait: function like `watchdog.for_batch`. The returned scope ends the process if no batch comes in time.
     """
     count, is_awaited = 0, True
     with wait(data.source, train_params.input_timeout_seconds, lambda: count if is_awaited else None):
-        for batch in data.evaluation_dataset():
+        for batch in data.evaluation_dataset():  # the first wait includes opening the input
             is_awaited = False
             yield batch
             count, is_awaited = count + 1, True
@@ -172,7 +172,7 @@ class CheckpointEvaluation(TrainedTask):
         return results
 
     def _write_curves(self, name: str, step: int, metrics: dict[str, float]) -> None:
-        """Add a point to each curve of a dataset. The first point creates the dataset's folder of curves."""
+        """Add a point to each curve of a dataset."""
         if name not in self._curves:
             self._curves[name] = progress.SummaryWriter(self._logdir.evaluation(name))
         self._curves[name].scalars(step, metrics)

@@ -92,12 +92,12 @@ def input_spec(params: hyperparams.Params) -> Any:
     """Return the specs of the network's input, a nest of `tf.TensorSpec`. No data are prepared.
 
     Raises:
-        ValueError: a size of the input is not a positive integer. This is checked here, because no input is built.
+        ValueError: a size of the input is not a positive integer.
     """
     p = params.input
     for field in _SIZES:
         if field in p and (p.Get(field) is not None or field == 'batch_size'):
-            _check_at_least(f'input.{field}', p.Get(field), 1, int)
+            _check_at_least(f'input.{field}', p.Get(field), 1, int)  # here, because no input is built
     return p.cls.InputSpec(p)
 
 
@@ -106,7 +106,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
     """Instantiate the task and create its weights on the devices of their partitions.
 
     Pretrained weights, such as a preset's, are not loaded. Measured times of layers are stored in the folder
-    `profile_dir` of the body's params. If that is not set, they are stored in `logdir`.
+    `profile_dir` of the body's params, by default in `logdir`.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices
@@ -118,7 +118,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
 
 
 def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
-    """Copy the params of the body. Fill in seed and precision; with a memory limit, also the number of slots."""
+    """Copy the params of the body, and fill in seed, precision and (with a memory limit) number of slots."""
     p = params.task.body.Copy()
     if p.random_seed is None:
         p.random_seed = params.train.random_seed
@@ -129,15 +129,11 @@ def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
 
 
 def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
-    """Return a copy of an experiment's Params for evaluation only.
-
-    Evaluation needs no gradients, slots or stored activations, so the memory limit of training does not apply. Layers
-    are not measured, because the measurement and a training run on the same machine would disturb each other.
-    """
+    """Return a copy of an experiment's Params for evaluation only."""
     params = params.Copy()
-    body = params.task.body.Set(memory_limit=None)
+    body = params.task.body.Set(memory_limit=None)  # evaluation needs no gradients, slots or stored activations
     if body.partition_by == 'time':
-        body.partition_by = 'flops'
+        body.partition_by = 'flops'  # a measurement and a training run on the same machine would disturb each other
     return params
 
 

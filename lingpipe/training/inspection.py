@@ -113,7 +113,8 @@ def _numbers(plan: plans.Plan) -> str:
 
 
 def _has_times(plan: plans.Plan) -> bool:
-    """Return whether a plan's seconds are meaningful. Times for the assumed CPU core only serve to compare plans."""
+    """Return whether a plan's seconds are meaningful."""
+    # Times for the assumed CPU core only serve to compare plans.
     return bool(plan.setting.layer_times) or plan.setting.accelerator is not accelerators.CPU
 
 
@@ -142,7 +143,7 @@ def _seconds(seconds: float) -> str:
 
 
 def comparison(found: Sequence[plans.Plan]) -> str:
-    """Return a table of plans, best first. The last column compares each plan with the best."""
+    """Return a table of plans, best first."""
     step = 'step ms' if _has_times(found[0]) else 'relative step'
     header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
     return wording.table(header, [_compared(plan, found[0]) for plan in found])

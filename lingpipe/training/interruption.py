@@ -56,8 +56,7 @@ def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
 
     A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
 
-    Python runs the handler of a signal between two instructions of the main thread, but the main thread may be inside
-    TensorFlow for minutes. So another thread acts at once::
+    Python runs no handler while the main thread is inside TensorFlow, perhaps for minutes. So another thread acts::
 
         signal ─┬─> pipe ─> watching thread ─> Interruption is set, stop()    at once
                 └─> handler in the main thread ─> Interruption is set         when TensorFlow returns
@@ -97,7 +96,7 @@ def _end_to_resume(number: int, unused_frame: types.FrameType | None) -> NoRetur
 
 
 def end_by(number: int) -> NoReturn:
-    """End this process by a signal, from any thread. A shell loop then ends too."""
+    """End this process by a signal, from any thread, so that a shell loop ends too."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

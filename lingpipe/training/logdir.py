@@ -153,7 +153,7 @@ class LogDir:
         return record['left_out'], record['num_devices']
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
-        """Record the `names` of lost workers, such as 'worker:1'. A restarted chief does not wait for them.
+        """Record the `names` of lost workers, such as 'worker:1', for which a restarted chief does not wait.
 
         `num_devices` is the number of devices of all workers; None if the chief does not see them.
         """

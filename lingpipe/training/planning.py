@@ -110,16 +110,13 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 
 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
-    """Return params with a value for each 'auto', and print the values. By default plan for this machine's devices.
-
-    If `partition_by` is 'auto', layers are measured, except on TPUs. Otherwise times follow from operations and bytes.
-    """
+    """Return params with a value for each 'auto', and print the values. By default plan for this machine's devices."""
     if not resolution.is_open(params.task.body):
         return params
     kind, num_devices = _local_kind(on_cpu), num_devices or num_local_devices(on_cpu)
     is_measured = params.task.body.partition_by == search.AUTO
     planned = plan(params, device_memory=_local_memory(kind, num_devices), num_devices=num_devices,
-                   profile_device=_MEASURED_ON[kind] if is_measured else None)
+                   profile_device=_MEASURED_ON[kind] if is_measured else None)  # else times follow from FLOPs and bytes
     chosen = ', '.join(f'{field}={value!r}' for field, value in planned.fields.items()
                        if params.task.body.Get(field) == search.AUTO)
     print(f"'auto': {chosen}. {planned.sentence}", flush=True)

@@ -90,7 +90,7 @@ class PreparedRun:
                                            'training_dataset give some.')
 
     def _begin(self) -> None:
-        """Restore the newest state, and begin the run. Everything is checked before anything is written."""
+        """Restore the newest state, and begin the run."""
         newest = self._checkpointer.restore_newest()
         with self._waiting_for('weights to reach all devices'):  # other processes may read the checkpoint too
             self._program.state_restored()
@@ -103,7 +103,7 @@ class PreparedRun:
             self._evaluator.require_fit(name, data, self._input)
             evaluation.require_examples(name, data, self._params.train)
         self._best.read(is_larger_better, resumes=bool(newest))
-        self._logdir.write_control(
+        self._logdir.write_control(  # everything is checked before anything is written
             self._params.ToText(), inspection.describe(self._task.body.analyses, self._program.partitions))
         self._trackers.start(self._params, self._evaluation_inputs)
         analysis = balancing.table(self._program.partitions)

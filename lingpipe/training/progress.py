@@ -41,8 +41,9 @@ class SummaryWriter:
                 tf.summary.scalar(name, value, step=step)
 
     def text(self, name: str, text: str, step: int) -> None:
-        """Write a text of a step. TensorBoard preserves the spaces of the text."""
+        """Write a text of a step."""
         with self._writer.as_default():
+            # Indented, so that TensorBoard preserves the spaces.
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
     def flush(self) -> None:
@@ -104,7 +105,7 @@ class Progress:
             self.write(f'step {step}/{self._max_steps}, {text}')
 
     def write(self, text: str) -> None:
-        """Print a line. If there is a bar, the line appears above it."""
+        """Print a line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)
         else:
@@ -116,10 +117,10 @@ class Progress:
             self._bar.close()
 
     def _seconds_left(self, step: int, done_steps: int, seconds: float) -> float:
-        """Return the estimated seconds to the last step. The mean step time excludes the first step."""
+        """Return the estimated seconds to the last step."""
         now = time.monotonic()
         if self._measured_from is None:
-            self._measured_from = now - seconds, step - done_steps
+            self._measured_from = now - seconds, step - done_steps  # excludes the first step
         begin, first_step = self._measured_from
         return (now - begin) / (step - first_step) * (self._max_steps - step)
 

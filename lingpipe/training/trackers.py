@@ -60,11 +60,11 @@ class WeightsAndBiases:
         return self._run.id
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """See `Tracker.log`. W&B ignores points of a step that was logged before a crash."""
-        self._run.log(values, step=step)
+        """See `Tracker.log`."""
+        self._run.log(values, step=step)  # W&B ignores points of a step that was logged before a crash
 
     def end(self, status: str) -> None:
-        """See `Tracker.end`. The exit code for W&B is 1 for FAILED and 255 for KILLED."""
+        """See `Tracker.end`."""
         if status == FINISHED:
             self._run.finish()
         else:
@@ -80,13 +80,11 @@ class MLflow:
         self._name = logdir.path
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """See `Tracker.start`. MLflow's params cannot change, so a resumed run keeps its first params.
-
-        MLflow allows no brackets in names, so `layers[0].units` becomes `layers.0.units`.
-        """
-        if run is not None:
+        """See `Tracker.start`."""
+        if run is not None:  # MLflow's params cannot change, so a resumed run keeps its first params
             return self._mlflow.start_run(run_id=run).info.run_id
         started = self._mlflow.start_run(run_name=self._name).info.run_id
+        # MLflow allows no brackets in names, so `layers[0].units` becomes `layers.0.units`.
         items = [(_INDEX.sub(r'.\1', path), str(value)[:_LONGEST_VALUE]) for path, value in config.items()]
         for begin in range(0, len(items), _MOST_PARAMS_OF_A_CALL):
             self._mlflow.log_params(dict(items[begin:begin + _MOST_PARAMS_OF_A_CALL]))
@@ -130,10 +128,10 @@ class Trackers:
         self._files['train'].text(name, text, step)
 
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Add a point to each curve of 'train' or a dataset. A dataset's points are flushed for other processes."""
+        """Add a point to each curve of 'train' or a dataset."""
         self._files[name].scalars(step, values)
         if name != 'train':
-            self._files[name].flush()
+            self._files[name].flush()  # for other processes
         named = {f'{name.lower()}/{curve}': value for curve, value in values.items()}
         self._each(lambda tracker: tracker.log(step, named))
 

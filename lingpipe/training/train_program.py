@@ -110,7 +110,7 @@ class TrainProgram:
 
     def watching_input(self, data: base_input.BaseInput,
                        wait: Callable[..., waits.Wait] = watchdog.for_batch) -> waits.Wait:
-        """Return a scope around `run`. It ends the process if the next batch does not come in time."""
+        """Return a scope around `run` that ends the process if the next batch does not come in time."""
         return wait(data.source, self._params.input_timeout_seconds, self.batch_waits.limited)
 
     def position(self) -> int | None:
@@ -188,13 +188,10 @@ class TrainProgram:
         return out, {'loss': out.loss, **out.metrics}
 
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
-        """Apply and count a step if its loss and gradients are finite. Otherwise stop training.
-
-        Loss scaling itself may cause numbers that are not finite. While the scale can be reduced, training continues:
-        such a step is counted but not applied.
-        """
+        """Apply and count a step if its loss and gradients are finite. Otherwise stop, or reduce the loss scale."""
         scale = training_optimizer.scale_of(self.optimizer)
         with self._deciding():
+            # Loss scaling itself may be the cause. While the scale can be reduced, the step is counted, not applied.
             check = tf.debugging.Assert(is_finite if scale is None else is_finite | (scale > 1.0), [NON_FINITE])
         with tf.control_dependencies([check]):
             if scale is None:

@@ -144,10 +144,10 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _bring_to_host(self) -> None:
-        """Copy the state to the host, and update `self._step`, because asynchronous steps may have ended."""
+        """Copy the state to the host, and update `self._step`."""
         with self._waiting_for('the newest weights'):
             self._program.before_save()
-            self._step = int(self._program.global_step)
+            self._step = int(self._program.global_step)  # asynchronous steps may have ended
 
     def _num_steps_to_next_event(self) -> int:
         p, step = self._params, self._step

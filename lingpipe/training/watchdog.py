@@ -110,7 +110,7 @@ class BatchWaits:
         return None if count % 2 else count
 
     def limited(self) -> int | None:
-        """Return `current()`. During the first wait of a resumed input return None, because it has no time limit."""
+        """Return `current()`; None during the first wait of a resumed input, which has no time limit."""
         number = self.current()
         return None if number == 1 and self.is_resumed else number
 
