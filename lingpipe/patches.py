@@ -22,11 +22,11 @@ _context_of_tensorflow = function_context.make_function_context
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
     """Call `check(results, arguments)` for each `tf.custom_gradient` function traced in the `with` block.
 
-    A function with a custom gradient gives no gradients to tensors that it captures, so `check` should refuse such
-    functions.
+    A function with a custom gradient gives no gradients to tensors that it captures, so `check` should refuse captured
+    tensors.
     """
-    # Stages run on tensors instead of variables. Unnecessary once `tf.custom_gradient` raises for captured
-    # differentiable tensors; TensorFlow 2.21 does not.
+    # In stages, weights are tensors, which such functions may capture. Unnecessary once `tf.custom_gradient` raises
+    # for captured differentiable tensors; TensorFlow 2.21 does not.
     decorator = custom_gradient._graph_mode_decorator
 
     def checked(function, args, kwargs):

@@ -66,7 +66,7 @@ def _lead(config, train):
         code = train(are_reached.set)  # the servers still run when `train` deletes TensorFlow's objects there
     except Exception as error:
         code = errors.exit_code(error)
-        if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:  # else the servers stay
+        if are_reached.is_set() and code != errors.EXIT_TRY_AGAIN:  # else the servers stay for a restart
             answers.tell_end(config, code)
         raise
     answers.tell_end(config, code)

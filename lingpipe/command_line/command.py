@@ -183,7 +183,7 @@ _WRITTEN_BY_PYTHON = (KeyError, TypeError, ArithmeticError, AssertionError, Impo
 
 
 def error_in_words(error: BaseException) -> str:
-    """Return an error's message, after the class name unless LingPipe wrote the message."""
+    """Return an error's message. The class name comes first, unless LingPipe wrote the message."""
     frames = traceback.extract_tb(error.__traceback__)
     is_ours = bool(frames) and _LINGPIPE in pathlib.Path(frames[-1].filename).parents
     name = type(error).__name__

@@ -19,7 +19,7 @@ _ACCELERATORS = ('TPU', 'GPU')
 
 def must_compile(device: str) -> bool:
     """Return whether XLA must compile everything on a device."""
-    return kind_of(device) == 'TPU'  # has no kernels for single operations
+    return kind_of(device) == 'TPU'  # a TPU has no kernels for single operations
 
 
 def is_logical_core(device: str) -> bool:

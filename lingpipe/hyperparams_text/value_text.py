@@ -72,7 +72,8 @@ class Names:
     """The classes and functions that a text can name: registered ones, and those inside `params`.
 
     Args:
-        words_are_strings: whether an unknown word without quotes is a string, even in a list or if the field is None.
+        words_are_strings: whether unknown words without quotes are strings. This holds also inside lists, and for
+            fields that are None.
     """
 
     def __init__(self, params: Any, words_are_strings: bool) -> None:

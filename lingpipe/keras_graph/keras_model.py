@@ -18,7 +18,7 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Let units also return the logits of model outputs. Return (units, {index of an output: number of its logits})."""
+    """Let units also return the logits of model outputs. Return (units, {index of an output: key of its logits})."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
     found, logits = [], {}
@@ -102,7 +102,7 @@ class ModelGraph:
 
     @property
     def output_structure(self) -> Any:
-        """Nest of `tf.TensorSpec` of the model's outputs."""
+        """Nest of `tf.TensorSpec` of the model's outputs. A list of one tensor becomes that tensor."""
         structure = self._functional.output
         if isinstance(structure, (list, tuple)) and len(structure) == 1:
             structure = structure[0]  # as in Keras

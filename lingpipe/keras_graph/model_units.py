@@ -202,7 +202,10 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the dtype to which operations between layers cast variables, or None. `outside` is the outer model's."""
+    """Return the dtype to which operations between layers cast variables, or None.
+
+    `outside` is the dtype of the outer model.
+    """
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype

@@ -62,10 +62,11 @@ class DropPath(keras.layers.Layer):
             A list of `num_paths` tensors `[batch, 1, ...]` to multiply the paths by: 0 or 1 / keep_prob.
         """
         keep_prob = self.keep_prob()
+        # One draw for all paths keeps the graph of a cell small.
         shape = (num_paths, keras.ops.shape(inputs)[0]) + (1,) * (len(inputs.shape) - 1)
         kept = keras.random.uniform(shape, dtype='float32', seed=self.seed_generator) < keep_prob
         scales = keras.ops.cast(keras.ops.cast(kept, 'float32') / keep_prob, inputs.dtype)
-        return keras.ops.unstack(scales, num_paths)  # one draw for all keeps the graph of a cell small
+        return keras.ops.unstack(scales, num_paths)
 
 
 def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, int, int, int]:

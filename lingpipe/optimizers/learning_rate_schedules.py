@@ -123,7 +123,7 @@ _LARGEST_LARS_RATE = LarsRate(35.6, 40)
 
 
 def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int = 256) -> float:
-    """Scale a rate from `base_batch_size` to `batch_size`, of all replicas together (arXiv 1706.02677, section 2.1)."""
+    """Scale a rate from `base_batch_size` to `batch_size`, both over all replicas (arXiv 1706.02677, section 2.1)."""
     return learning_rate * batch_size / base_batch_size
 
 

@@ -21,7 +21,8 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
     The other layers are balanced without it. If cuts are equally good, later partitions get more layers.
 
     If a device has several stages, each stage counts as a partition, because a schedule waits for single stages. But
-    the limit applies to the sum of their bytes, and a better cut may exist.
+    the limit applies to the sum of their bytes. The search only tries several limits for single stages, so it may miss
+    a better cut, or the only one.
 
     Args:
         costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer must not

@@ -265,7 +265,7 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Return whether XLA's backward function, on any device, has more arguments than TPUs allow."""
+        """Return whether XLA's backward function has more arguments than TPUs allow. The limit is for all devices."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 

@@ -242,7 +242,7 @@ class GPipeLayer(construction.Constructors):
         """Move weights added since the last call, as by `enable_lora`, to their stages' devices, and trace again."""
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
-        new = found.keys() - self._untracked.placed.keys() if self._untracked.placed else ()  # at first, none is new
+        new = found.keys() - self._untracked.placed.keys() if self._untracked.placed else ()  # at first, all are placed
         for key in new:
             variable_placement.move(*found[key])
         if new:

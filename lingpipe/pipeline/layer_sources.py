@@ -277,7 +277,8 @@ class LayersOfList(LayersOfModel):
 
     def enter(self, inputs: Any) -> list[tf.Tensor]:
         """Convert the user's inputs to a list of tensors."""
-        return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))  # sizes may change from batch to batch
+        # Not by the model's `flatten_inputs`, because sizes may change from batch to batch.
+        return keras.tree.flatten(tf.nest.map_structure(_as_tensor, inputs))
 
     output_spec = _Layers.output_spec  # the layers may not be chained yet
 

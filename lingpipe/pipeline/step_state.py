@@ -82,7 +82,7 @@ class StepState:
             value = _aggregate(each, [replica._assigned[key].value for replica in replicas])
             changed[key] = (each.variable, group.agree_on(each.device, each.variable.aggregation, each.before, value))
         for stage, program, *parts in zip(self._stages, self._programs, *[each._statistics for each in replicas]):
-            statistics = program.trace.statistics  # of batch norm, over the rows of all replicas
+            statistics = program.trace.statistics  # combines batch norm's statistics over the rows of all replicas
             merged = parts[0] if len(parts) == 1 else device_kinds.call(
                 stage.device, functools.partial(functools.reduce, statistics.merge), parts)
             for variable, value in statistics.updates(merged, read, stage.device, group):

@@ -151,7 +151,7 @@ class ElasticHosts:
     def _code_of(self, run, params, started):
         """Return the exit code of `run`; None if workers have changed."""
         try:
-            return run(*self._placed(params), self._roster, started)  # keeps no reference to objects that `run` made
+            return run(*self._placed(params), self._roster, started)  # keep nothing that `run` made: `train` frees it
         except errors.WorkerIsBackError:
             return None
         except tf.errors.OpError as error:

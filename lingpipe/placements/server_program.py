@@ -69,7 +69,7 @@ class ServerProgram(train_program.TrainProgram):
 
     def _apply(self, gradients, step):
         """Apply gradients on the servers."""
-        device_placement.of(self.optimizer).apply_values(  # no addition to a weight is lost if several add at once
+        device_placement.of(self.optimizer).apply_values(  # servers lose no addition if several workers add at once
             gradients, self._trainable, self._learning_rate(step), step)
 
     def _next_answer(self):

@@ -79,7 +79,7 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 
 
 def best(candidates: list[plans.Plan]) -> plans.Plan:
-    """Return the fastest plan that fits. If none fits, return the plan that needs the least memory."""
+    """Return the fastest plan that fits, or one as fast on fewer devices. If none fits, the least memory decides."""
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
         return min(candidates, key=lambda plan: max(plan.device_bytes))

@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield building blocks (a slot for each leg and device) whose repetitions every six slots do not collide."""
+    """Yield building blocks: a slot for each leg and device."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -115,7 +115,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
                 way = devices[::-1] if leg % 2 else devices
                 before = starts[-1][way[0]] if starts else 0
                 starts.append([before + turn + step * abs(device - way[0]) for device in devices])
-            # Places repeat after six devices, as slots do.
+            # Repeated every six slots, the block must not collide. Places repeat after six devices, as slots do.
             if all(len({slots[device] % _NUM_SLOTS for slots in starts}) == len(legs)
                    for device in devices[:_NUM_SLOTS]):
                 yield tuple(map(tuple, starts))

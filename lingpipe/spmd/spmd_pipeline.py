@@ -78,7 +78,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return, for each variable of a stage, K lists (one per core) of V variables (one per stage of the core)."""
+        """Group stages' variables by place in a stage. Return for each place K lists (one per core) of V variables."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
@@ -197,7 +197,7 @@ class SpmdPipeline:
         if queue.shape[1]:
             queue = tf.concat([queue, arrived[:, tf.newaxis]], axis=1)
             returning, queue = queue[:, 0], self._map.shard(queue[:, 1:])
-        first = tf.where(index < self._num_micro_batches, entering, returning)  # new ones, then core 0's queue
+        first = tf.where(index < self._num_micro_batches, entering, returning)  # new micro-batches, then the queue
         return self._map.shard(tf.where(is_first, first, arrived)), queue
 
     def _entering(self, rows, index):

@@ -210,7 +210,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raise ValueError for constraints, shared variables, or stages that train different variables."""
+    """Raise ValueError for constraints, shared variables, or a variable that only some stages train."""
     constrained = [variable.path for part in [*stages, *outer] for variable in part.trainable_variables
                    if variable.constraint]
     if constrained:

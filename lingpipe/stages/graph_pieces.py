@@ -224,7 +224,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Return the operations of `graph` that depend on `tensors`, not counting known shapes."""
+    """Return the operations of `graph` that depend on `tensors`; known shapes depend on nothing."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -243,7 +243,8 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
     """Return the max poolings that a backward pass repeats: their gradients are among `operations`."""
-    # Much faster on CPUs: the gradient reads a record of the maxima, which oneDNN writes only if both are in one graph.
+    # This is much faster on CPUs: the gradient reads a record of the maxima, which oneDNN writes only if pooling and
+    # gradient are in the same graph.
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 

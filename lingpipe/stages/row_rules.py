@@ -244,7 +244,8 @@ def _gathered(node: Node) -> Dependence:
 
 def _filled(node: Node, place: int = 0) -> Dependence:
     """Return the dependence of a broadcast."""
-    return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))  # repeated for each row
+    # A constant that is repeated for each row counts as ROWS.
+    return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))
 
 
 _ELEMENT_WISE = (

@@ -193,9 +193,9 @@ def memory(topology: str) -> int:
 
 def mesh(topology: str) -> list[int]:
     """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on a topology."""
-    # TensorFlow counts a chip of v4 as one core, but the compiler counts it as two devices.
     kind, shape = topology.split(':')
     sizes = [int(size) for size in shape.split('x')]
+    # TensorFlow counts a chip of v4 as one core, but the compiler counts it as two devices.
     return [*sizes, *[1] * (3 - len(sizes)), 2 if kind in ('v2', 'v3') else 1]
 
 

@@ -83,10 +83,10 @@ def _context():
 
 def _erase_copies(module, ir):
     """Erase TensorFlow's copies of donated tensors."""
-    copies = []  # StableHLO neither has nor needs such operations
+    copies = []
 
     def visit(operation):
-        if operation.name == 'mhlo.copy':
+        if operation.name == 'mhlo.copy':  # StableHLO neither has nor needs such operations
             copies.append(operation)
         return ir.WalkResult.ADVANCE
 

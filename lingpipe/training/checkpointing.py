@@ -55,13 +55,13 @@ class BackgroundWriter:
         try:
             self.wait()
         except (errors.TrainingError, tf.errors.OpError) as error:
-            logging.warning('%s', error)  # an earlier error may be ending the run
+            logging.warning('%s', error)  # not raised, because an earlier error may be ending the run
 
 
 def _let_others_go_first() -> None:
     """Lower this thread's priority, so that steps get the cores first."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # on Linux each thread has its own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # on Linux a thread has its own priority
 
 
 class Checkpointer:
@@ -202,5 +202,6 @@ def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
 
 def _copied_to_host(variable: tf.Variable) -> tf.Tensor:
     with tf.device(device_kinds.host_of(variable.device)):
-        # In host memory, both share a buffer until a step changes the variable: TensorFlow then gives it a new one.
+        # The copy of a variable in host memory shares the variable's buffer, until a step changes the variable:
+        # TensorFlow then gives the variable a new buffer.
         return tf.identity(variable.read_value())

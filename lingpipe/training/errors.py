@@ -51,11 +51,12 @@ def exit_code(error: Any) -> Any:
 def cause(error: Any) -> str:
     """Return the cause in a long error message of TensorFlow, as one line without names of operations."""
     text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:(localhost|chief)/replica:0/task:0/device:', '', str(error))
+    # If a graph fails on several devices, TensorFlow numbers the causes: (0), (1), ...
     root = re.search(r'grpc_message:"(.+?)"', text) or re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)
     lines = [line.strip() for line in text.strip().splitlines()]
     if root:
         lines = [root[1]]
-    elif lines and lines[0] == 'Graph execution error:':  # says where the graph was built, then the cause
+    elif lines and lines[0] == 'Graph execution error:':  # says where the graph was built, before the cause
         operation = next((number for number, line in enumerate(lines) if line.startswith('[[')), len(lines))
         lines = [line for line in lines[:operation] if line][-1:]
     return lines[0].strip().rstrip('.') if lines else type(error).__name__
@@ -73,7 +74,7 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
     if is_lost_machine(error):
         return (f'{machine(error)} was lost in the middle of a step ({told}). Restart it, unless something else does, '
                 'and run the same command here again.')
-    if isinstance(error, tf.errors.CancelledError):  # of the other partitions, often all that is reported
+    if isinstance(error, tf.errors.CancelledError):  # one partition failed; often only the others' errors are reported
         return ('A device failed in the middle of a step; the lines above that begin with W say why (if there are '
                 'none, give --verbosity=1 and run again). If it ran out of memory: '
                 f'{_save_memory(body_params)}')

@@ -97,7 +97,7 @@ def input_spec(params: hyperparams.Params) -> Any:
     p = params.input
     for field in _SIZES:
         if field in p and (p.Get(field) is not None or field == 'batch_size'):
-            _check_at_least(f'input.{field}', p.Get(field), 1, int)  # here, because no input is built
+            _check_at_least(f'input.{field}', p.Get(field), 1, int)  # no input is built, which would check this
     return p.cls.InputSpec(p)
 
 

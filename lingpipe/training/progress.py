@@ -120,7 +120,7 @@ class Progress:
         """Return the estimated seconds to the last step."""
         now = time.monotonic()
         if self._measured_from is None:
-            self._measured_from = now - seconds, step - done_steps  # excludes the first step
+            self._measured_from = now - seconds, step - done_steps  # the first step is not given to `update`
         begin, first_step = self._measured_from
         return (now - begin) / (step - first_step) * (self._max_steps - step)
 

@@ -188,7 +188,7 @@ class TrainProgram:
         return out, {'loss': out.loss, **out.metrics}
 
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
-        """Apply and count a step if its loss and gradients are finite. Otherwise stop, or reduce the loss scale."""
+        """Apply and count a step with finite loss and gradients. Else stop, or count it and reduce the loss scale."""
         scale = training_optimizer.scale_of(self.optimizer)
         with self._deciding():
             # Loss scaling itself may be the cause. While the scale can be reduced, the step is counted, not applied.
