@@ -72,8 +72,7 @@ class Names:
     """The classes and functions that a text can name: registered ones, and those inside `params`.
 
     Args:
-        words_are_strings: whether unknown words without quotes are strings. This holds also inside lists, and for
-            fields that are None.
+        words_are_strings: whether an unknown word without quotes is always a string, instead of an error.
     """
 
     def __init__(self, params: Any, words_are_strings: bool) -> None:
@@ -103,7 +102,7 @@ class Names:
 
 
 def format_value(value: Any) -> str:
-    """Write a value that contains no Params as text. If the value has no text form, return the name of its type."""
+    """Return the text of a value without Params. If the value has no text form, return the name of its type."""
     return 'NoneType' if value is None else _literal(value)
 
 

@@ -39,7 +39,7 @@ class LayerTime(NamedTuple):
     # from stored activations, for inputs and weights, including the summation of weight gradients over micro-batches
     backward_seconds: float
     # additional time of a backward pass that starts from the layer's inputs. It is at most that of a forward pass,
-    # because only what is read is recomputed, such as all but the last product of a decoder block
+    # because only what is read is recomputed: in a decoder block, all but the last product
     recomputed_seconds: float
 
     @property

@@ -71,7 +71,7 @@ class Node(NamedTuple):
 
 
 def of_numbers(first: Any, second: Any) -> Dependence:
-    """Return how a number with these values in the two traces depends on the number of rows."""
+    """Return how a number depends on the number of rows, given its values in the two traces."""
     if first == second:
         return CONSTANT
     return Dependence(Form.CONSTANT, 1) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED

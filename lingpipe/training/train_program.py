@@ -27,7 +27,7 @@ class StepResult(NamedTuple):
 
     num_steps: int
     gradient_norm: tf.Tensor  # global norm of the last step's gradients, before clipping
-    metrics: dict  # dictionary from name to its values in the steps of the call `[num_steps]`
+    metrics: dict  # dictionary from name to values `[num_steps]`, one for each step
 
 
 class TrainProgram:
@@ -95,7 +95,7 @@ class TrainProgram:
         return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Open an input after `step`. Return the iterator over its batches, for `run`."""
+        """Return an iterator over the batches of `data` that follow `step`, for `run`."""
         with watchdog.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
