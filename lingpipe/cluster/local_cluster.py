@@ -83,14 +83,14 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until all leaders end or a process fails. Return the failure's code, a leader's nonzero code, or 0."""
+        """Run until all leaders end or a process fails, and return the exit code."""
         for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
         try:
             for config in self._configs:
                 self._parts.append(_Part(config, self._command))
-            code = self._wait()
+            code = self._wait()  # of the process that failed, else of a leader
             return code if code >= 0 else 128 - code  # as a shell reports a signal
         finally:
             self._stop()

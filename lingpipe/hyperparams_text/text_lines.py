@@ -101,7 +101,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Replace Params, or None, by new Params of the class that `text` names. Return whether they were replaced."""
+        """Set new Params of the class that `text` names, instead of Params or None. Return whether they were set."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):

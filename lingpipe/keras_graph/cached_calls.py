@@ -231,7 +231,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {slice of a cache: number of the slice's part}."""
+    """Return {reference of a cache's slice: index of its part}."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)

@@ -18,7 +18,7 @@ class ValueAndGrad(NamedTuple):
     loss: tf.Tensor  # scalar, the mean over the batch plus weight regularisers and the losses that layers add
     gradients: list  # in the order of `trainable_variables`; None for one that the loss does not depend on
     metrics: dict  # from name to the mean over the batch, for loss functions that return several metrics
-    # from name, also 'loss', to what the mean was computed from: (sum, weight), or the sums of a state of
+    # from name, 'loss' included, to the parts of the mean: (sum, weight), or the sums of a state of
     # `losses.LossAndStates`
     sums: dict
     squared_norm: tf.Tensor  # scalar, the sum of squares of all gradients

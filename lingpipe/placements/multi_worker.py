@@ -128,7 +128,7 @@ class Workers(collectives.Group, experiment.Placement):
                 'machines that are alike.')
 
     def end_all(self) -> None:
-        """Make the sums of all other workers fail with `ENDED`. Call it after an error of this worker."""
+        """Make the all-reduces of all other workers fail with `ENDED`. Call it after an error of this worker."""
         with contextlib.suppress(tf.errors.OpError):  # they have ended already
             eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 

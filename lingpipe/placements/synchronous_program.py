@@ -22,9 +22,9 @@ class SynchronousProgram(server_program.ServerProgram):
                └─> share 2 ─> any worker ─> gradients ─┘
 
     Each share is weighted by the weights of its examples, and moving statistics are computed over all rows of the
-    batch. So a step of W workers equals a step of one machine with W times as many micro-batches, except for random
-    numbers. These depend on step and micro-batch, so all shares draw the same. If a worker is lost, another one
-    computes its share again. A second result overwrites the first in its slot, with the same values.
+    batch. So a step of W workers equals a step of one machine with W times as many micro-batches, except that
+    all shares draw the same random numbers: each share counts its micro-batches from 0. If a worker is lost, another
+    one computes its share again. A second result overwrites the first in its slot, with the same values.
 
     Raises:
         ValueError: the batch size is not a multiple of the number of workers, or layers compute in float16.
