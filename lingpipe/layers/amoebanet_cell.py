@@ -22,7 +22,7 @@ _NUM_INPUT_STATES = 2
 
 
 class CellGenotype(typing.NamedTuple):
-    """One cell: how the states 2 to 6 are combined, and which states form the output."""
+    """One cell: how states 2 to 6 are computed, and which states form the output."""
     # five pairs ((operation, state), (operation, state)); see amoebanet_operations for the operations
     combinations: tuple
     concatenation: tuple  # indices of the states that are concatenated along the channels, in this order

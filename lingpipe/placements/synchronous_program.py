@@ -100,7 +100,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Split the columns of `rows` into a nest of sums `[shares, ...]`."""
+        """Return the sums in `rows` as a nest of tensors `[shares, ...]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(

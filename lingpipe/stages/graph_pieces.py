@@ -17,7 +17,7 @@ from lingpipe.stages import boundary
 
 
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
-    """Copy an operation into the current graph, device and control flow."""
+    """Copy an operation into the current graph, on the current device and in the current control flow."""
     # `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for a particular one.
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
@@ -224,7 +224,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Return the operations of `graph` that depend on `tensors`; known shapes depend on nothing."""
+    """Return the operations of `graph` that depend on `tensors`, not only on their known shapes."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):

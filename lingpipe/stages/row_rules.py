@@ -154,7 +154,7 @@ def _axes_of(node: Node, place: int = 1) -> set[int] | None:
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Return the dependence of an operation along the axes that input `place` contains."""
+    """Return the dependence of an operation that works along the axes in input `place`."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 

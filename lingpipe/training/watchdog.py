@@ -105,7 +105,7 @@ class BatchWaits:
         return count if count % 2 else None
 
     def position(self) -> int | None:
-        """Return a number that changes with each step; None while a step waits. Any thread may ask."""
+        """Return a number that changes with each step; None while a step waits for data. Any thread may ask."""
         count = int(self._count)
         return None if count % 2 else count
 
