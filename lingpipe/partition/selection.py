@@ -114,7 +114,7 @@ class Choice(NamedTuple):
     unrepeatable: list  # indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Return the choice of operations to repeat that retains the fewest bytes. If no choice is found in time, repeat none."""
+        """Choose operations to repeat, so that the fewest bytes are retained; none if no choice is found in time."""
         found = self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
         return np.zeros(len(self.costs), bool) if found is None else found
