@@ -97,7 +97,7 @@ class PipelineModel(model_surface.ModelSurface):
     def make_train_function(self, force: bool = False) -> Callable:
         """Return the function of training steps; see `keras.Model.make_train_function`.
 
-        Raise ValueError if the optimizer lacks a trainable weight. Move optimizer slots to the devices of their weights.
+        Raise ValueError if the optimizer lacks a trainable weight. Move its slots to the devices of their weights.
         """
         if self.optimizer is None:
             raise ValueError('optimizer=None was given to compile, which does for evaluation only. Give an optimizer.')
