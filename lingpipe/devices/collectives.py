@@ -73,7 +73,7 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the running pipeline's number. If it is known only at run time, it is an int64 scalar on `device`."""
+        """Return the current pipeline's index. If it is known only at run time, it is an int64 scalar on `device`."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:

@@ -94,7 +94,7 @@ class TextInput(TokenizedInput):
     Documents in memory form one ring of tokens. Every epoch cuts the ring at different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
-        epoch 1   --|----1----|----2----|----0----|----3----|    and the order in which sequences are visited
+        epoch 1   --|----1----|----2----|----0----|----3----|    and the order of the sequences (the numbers)
 
     Documents in files follow each other in shuffled order, and are cut wherever a sequence is full.
     """
@@ -134,7 +134,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return all tokens in stored order. Each has weight 1 exactly once. Padding and repetitions have weight 0."""
+        """Return all tokens in stored order. Each counts once, with weight 1. Padding and repetitions have weight 0."""
         p = self.params
         sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -163,7 +163,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Return where sequences start in the ring of all tokens, from sequence number `position` on."""
+        """Return the starts, in the ring of all tokens, of sequence number `position` and later sequences."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):

@@ -28,7 +28,7 @@ class Record:
     fields: dict[str, Any]  # dictionary from a field's name to a str, number, bool, list, dictionary or None
 
     def text(self, field: str) -> str:
-        """Return a text that is not empty."""
+        """Return the text of a field; it must not be empty."""
         value = self._value(field)
         if not isinstance(value, str) or not value.strip():
             raise self.error(f'field {field!r}: {repr(value)[:_NUM_SHOWN]} is not a text, or an empty one.')

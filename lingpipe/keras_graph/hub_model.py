@@ -187,7 +187,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Let `assign` copy values in parts in the `with` block. Then initialise variables that were not assigned."""
+        """Let `assign` copy in parts inside the `with` block. Then initialise variables that were not assigned."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)

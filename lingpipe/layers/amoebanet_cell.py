@@ -143,7 +143,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """List for each concatenated state a layer that shrinks it to the size of state 6, or None for equal sizes."""
+        """For each concatenated state, list a layer that shrinks it to state 6's size, or None if it has that size."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:

@@ -184,7 +184,7 @@ class ModelSurface(keras.Model):
         return {**self.source._trackable_children(save_type), **children}
 
     def _obj_type(self):
-        """Make Keras write layers as in a plain model."""
+        """Make Keras save layers as for a plain model."""
         return 'Functional'  # then either model can load the other's weights
 
     def _plain_model(self):

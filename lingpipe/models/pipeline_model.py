@@ -129,7 +129,7 @@ class PipelineModel(model_surface.ModelSurface):
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights. Before the first trace (`function` is None), raise ValueError if layer calls changed."""
+        """Place new weights. If `function` is None (not traced yet), raise ValueError if layer calls changed."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:

@@ -161,7 +161,7 @@ class TargetTexts(_Texts):
         """Generate a target for each source text. Equal calls return equal targets.
 
         Args:
-            num_tokens: largest number of tokens of a target; fewer if the model ends the target, or has no room.
+            num_tokens: largest number of tokens of a target; fewer if the model ends it, or at its full length.
 
         Raises:
             ValueError: a source is empty or too long.

@@ -20,7 +20,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
     Keras itself would compute much on the first device. The optimizer's own methods still update, decay and clip. In a
     `LossScaleOptimizer` or a `MultiOptimizer`, the inner optimizers are placed. Call this again when variables have
-    moved, because slots must move too, and when attributes of the optimizer have changed.
+    moved (slots must move too) or attributes of the optimizer have changed.
 
     Returns:
         The same optimizer.

@@ -41,7 +41,7 @@ class MemoryBudget:
         self._devices, self._num_partitions = np.array(devices), len(devices)
 
     def stage_limits(self) -> list[np.ndarray]:
-        """Return limits for single stages, to be tried in descending order: arrays `[partitions, 1]` of bytes."""
+        """Return arrays `[partitions, 1]`: limits of single stages in bytes, to be tried in descending order."""
         num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
         if np.all(num_stages == 1):
             return [self._limit / num_stages]

@@ -319,5 +319,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the gradient sums after a backward action, with `Rows` collected in tuples."""
+    """Return the gradient sums after a backward action. New `Rows` are appended to the old tuple."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

@@ -18,7 +18,7 @@ from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 
 class _Untracked:
-    """Objects that are not saved. Keras and TensorFlow look for what to save only in layers and collections."""
+    """Objects that are not saved. To save, Keras and TensorFlow search only layers and collections."""
 
     def __init__(self, source: layer_sources.LayerSource, chosen: list[str]) -> None:
         self.source, self.chosen = source, chosen

@@ -25,9 +25,9 @@ class Assigned(NamedTuple):
 
 
 class StepState:
-    """What forward actions read: the same as if plain Keras ran the micro-batches in turn.
+    """The values that forward actions read, as if plain Keras ran the micro-batches in turn.
 
-    Each action of a stage reads what the stage's layers assigned before. But statistics of batch norm are applied only
+    An action reads the values that earlier actions of its stage set. But statistics of batch norm are applied only
     at the end of the batch. `values` are tensors on the devices of their stages.
     """
 

@@ -102,7 +102,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return train_program.numbers_of(self._train_on(out, step), metrics)
 
     def _deciding(self):
-        """Return an empty scope, because a program on TPU cores cannot decide on the host's CPU."""
+        """Return an empty scope: in a program on TPU cores, the CPU cannot decide whether to apply a step."""
         return contextlib.nullcontext()
 
     def _if_finite(self, is_finite, update):

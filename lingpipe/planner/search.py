@@ -167,7 +167,7 @@ def _combinations(setting, p, numbers_of_partitions):
 
 
 def _plan(combination, p):
-    """Make the plan of a combination. Return None if 'auto' combined settings that exclude each other."""
+    """Make the plan of a combination. Return None if 'auto' led to settings that exclude each other."""
     _, setting, order, sizes, recompute = combination
     try:
         schedule = schedules.make_schedule(order, *sizes)

@@ -49,7 +49,7 @@ class _Shape(NamedTuple):
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep all devices busy. The memory is as in 1F1B: activations of K micro-batches (ZB-V).
+    """Keep all devices busy. ZB-V needs as much memory as 1F1B: activations of K micro-batches.
 
     Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and there are 2 K micro-batches or more,
     devices wait only until the first F reaches the last device. This takes as long as K - 1 forward passes through

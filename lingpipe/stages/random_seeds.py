@@ -23,7 +23,7 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return int64 [seed, step] of a call whose first stage is on `device`. Calls are counted if `step` is None."""
+        """Return int64 [seed, step] of a call whose first stage is on `device`. Without a `step`, calls are counted."""
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:

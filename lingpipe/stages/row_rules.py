@@ -138,7 +138,7 @@ def _is_zero(node: Node, place: int) -> bool:
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED) -> Dependence:
-    """Return the dependence of a reduction, which is `lost(power)` if it is over the rows."""
+    """Return the dependence of a reduction: `lost(power)` if it reduces over the rows."""
     value, axes, is_linear = node.given[0], _axes_of(node), node.operation.type in ('Sum', 'Mean')
     if value.form is Form.SUM and is_linear:
         return value
@@ -148,13 +148,13 @@ def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the dimensions of input 0 that input `place` lists, such as the axes of a sum; None if unknown."""
+    """Return the axes of input 0 that input number `place` gives, as in a sum; None if unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Return the dependence of an operation that works along the axes in input `place`."""
+    """Return the dependence of an operation along the axes that input `place` lists."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 

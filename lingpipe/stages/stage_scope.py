@@ -154,7 +154,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.Tensor:
-    """Return how many values the mean of each channel averages, as a tensor `[channels]`."""
+    """Return the number of values in the mean of each channel, as a tensor `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

@@ -124,7 +124,7 @@ def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
 
 
 def require_match(path: str, state: dict[str, Any], partial: bool = False) -> None:
-    """Check that a checkpoint matches `state`, {name: variable}. With `partial`, the checkpoint may have others too.
+    """Check that a checkpoint matches `state`, {name: variable}. With `partial`, it may also have other variables.
 
     Raises:
         DamagedCheckpointError: the checkpoint cannot be read.

@@ -68,7 +68,7 @@ class Checkpointer:
     """Writes and reads the state of a training run.
 
     A checkpoint has the step, the position in the data, all weights and moving statistics, the optimizer's slots and
-    the moving averages. It has no random state, because all random numbers follow from the step. It has no constant
+    the moving averages. It has no random state, because all random numbers follow from the step. It omits a constant
     learning rate, so that training can resume with another one. Weights are named by layer.
 
     If all machines see the folder, each reads and writes its shard of a checkpoint. Otherwise this machine does it all.
