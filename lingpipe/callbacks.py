@@ -106,7 +106,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(measure)
 
     def _of_batch(self, parts):
-        """Return a section of the page, `parts(*batch)`, or a note if there is no batch or an error."""
+        """Return the section that `parts(*batch)` makes, or a note if it fails or there is no batch."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

@@ -38,7 +38,7 @@ def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: s
 
     Args:
         prefix: text to show before each of `names`.
-        see_all: command or file that shows all names, if there may be more than five.
+        see_all: command or file with all names, shown if only the nearest five are listed.
     """
     likely = close(name, names)
     if likely:

@@ -169,7 +169,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Return where this process is named, such as '--task=worker:1', and the name, such as 'worker:1'."""
+    """Return the source of this process's name, such as '--task=worker:1', and the name, such as 'worker:1'."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():

@@ -65,7 +65,7 @@ def is_asked_for(words: Sequence[str]) -> bool:
 
 
 def text(words: Sequence[str]) -> str:
-    """Return the help of the mode or tool in `words`; if there is none, of all modes and tools."""
+    """Return the help of the mode or tool that `words` name, else of all modes and tools."""
     if words and words[0] in TOOLS:
         return _row(words[0], TOOLS[words[0]])
     given = [word.removeprefix('--mode=') for word in words]

@@ -77,7 +77,7 @@ class Group:
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context to create variables on a core of each replica. Only `LogicalCores` can: raise ValueError."""
+        """Return a context to create variables on a core of each replica. Without `LogicalCores`, raise ValueError."""
         raise ValueError(f'A variable on {device} belongs to replicas that are not known. Build the pipeline inside '
                          '`with cores.active()`, where cores is a LogicalCores.')
 

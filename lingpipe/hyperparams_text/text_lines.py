@@ -53,7 +53,7 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
 
     Args:
         kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
-        words_are_strings: whether an unknown word without quotes is always a string, instead of an error.
+        words_are_strings: whether an unknown word without quotes is a string, not an error, in lists and None fields.
     """
     reader = _Reader(params, kinds, value_text.Names(params, words_are_strings))
     changes = [_change(path, text) for path, text in entries]

@@ -72,7 +72,7 @@ class Names:
     """The classes and functions that a text can name: registered ones, and those inside `params`.
 
     Args:
-        words_are_strings: whether an unknown word without quotes is always a string, instead of an error.
+        words_are_strings: whether an unknown word without quotes is a string, not an error, in lists and None fields.
     """
 
     def __init__(self, params: Any, words_are_strings: bool) -> None:

@@ -118,7 +118,7 @@ class BaseInput:
 
     @property
     def source(self) -> str:
-        """Text for messages that names the data, such as the dataset and the split."""
+        """Name of the data in messages, such as the dataset and the split."""
         fields = {field: self.params.Get(field) for field in _FIELDS_OF_SOURCE if field in self.params}
         named = ', '.join(f'{field}={value!r}' for field, value in fields.items() if value is not None)
         return f'{self.params.cls.__name__}({named})'

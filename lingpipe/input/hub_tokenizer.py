@@ -40,7 +40,7 @@ class KerasHubTokenizer:
 
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
-        """Tuple of the token that KerasHub puts before a text. Empty: KerasHub puts none."""
+        """The token that KerasHub puts before a text, in a tuple. Empty: KerasHub puts none."""
         preprocessor = import_keras_hub().models.CausalLMPreprocessor.from_preset(self.params.preset)
         start = preprocessor.tokenizer.start_token_id
         return (start,) if preprocessor.add_start_token and start is not None else ()

@@ -74,7 +74,7 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
 
 
 def _placed(values, numbers, num_rows):
-    """Move each value to the row that `numbers` gives. Fill other rows with the fallback, the first value."""
+    """Move each value to the row that `numbers` gives. Fill other rows with the first value, the fallback."""
     sources = tf.tensor_scatter_nd_update(
         tf.zeros([num_rows], tf.int32), numbers[1:, tf.newaxis], tf.range(1, tf.size(numbers)))
     return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)

@@ -146,7 +146,7 @@ def spoken(number: int) -> str:
 
 
 def split_numbers() -> dict[str, list[int]]:
-    """Return the numbers of 'train' and 'test', in the order of their hashes."""
+    """Return the integers in 'train' and in 'test', ordered by their hashes."""
     drawn = []
     for length in range(1, _NUM_DIGITS + 1):
         numbers = range(10**(length - 1) if length > 1 else 0, 10**length)

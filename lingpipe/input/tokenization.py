@@ -19,7 +19,7 @@ class ByteTokenizer:
 
     Attributes:
         end_id: the token before and after each document. Text and translation inputs also pad with it.
-        start_ids: the tokens before a text in generation and `InstructionInput`. `TextInput` leaves out `end_id`.
+        start_ids: the tokens before a text in generation and `InstructionInput`. `TextInput` drops `end_id` from them.
         stop_ids: the tokens that end a text in generation.
         pad_id: the token that pads a row of `InstructionInput`.
     """

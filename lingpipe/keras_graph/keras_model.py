@@ -35,7 +35,7 @@ def _hand_out_logits(units, outputs, values):
 
 
 def _positions(unit, inputs, training):
-    """Return the indices of a unit's outputs to which Keras attached logits of equal shape and dtype."""
+    """Return the indices of a unit's outputs that have Keras logits of equal shape and dtype."""
     found = set()
 
     def find(unused_arguments, results):

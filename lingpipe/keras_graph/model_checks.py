@@ -116,7 +116,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
-    """Return whether to check for mixed rows: yes for operations, Lambdas, and layers with axis 0 except batch norm."""
+    """Return whether to check for mixed rows: for operations, Lambdas, and layers (not batch norm) that use axis 0."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1

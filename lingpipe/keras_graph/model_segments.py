@@ -38,7 +38,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raise ValueError unless the same outputs are tensors as when the model was cut, in training mode."""
+        """Raise ValueError unless the unit returns None for the same outputs as in training mode."""
         if self.layers and (len(made) != len(self._unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self._unit.name!r} returns None for other outputs with training={training} than when the '

@@ -43,7 +43,7 @@ class Unit:
         """Return a copy of the unit that also returns the logits of some outputs.
 
         Args:
-            positions, numbers: indices of these outputs, and a number for each new tensor of logits.
+            positions, numbers: the indices of these outputs, and the numbers that identify their logits.
         """
         def function(values, training):
             results = self.function(values, training)
@@ -202,7 +202,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the dtype to which operations between layers cast variables, or None.
+    """Return the dtype to which variables are cast in operations between layers; None: no cast.
 
     `outside` is the dtype of the outer model.
     """

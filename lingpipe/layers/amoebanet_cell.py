@@ -143,7 +143,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """For each concatenated state, list a layer that shrinks it to state 6's size, or None if it has that size."""
+        """Return, for each concatenated state, a layer that shrinks it to state 6's size, or None if not needed."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:

@@ -151,7 +151,7 @@ class _Trial:
         self._others_weigh_nothing = [number(state(slice(None), few))]
 
     def check(self, name):
-        """Raise ValueError unless the result is one number, variables add up, and weight 0 excludes examples."""
+        """Raise ValueError unless the result is one number, variables sum over rows, and weight 0 omits a row."""
         result = self._whole[-1]
         if isinstance(result, dict) or np.ndim(result):
             returned = _text(result) if tf.is_tensor(result) else type(result).__name__

@@ -97,7 +97,7 @@ class PipelineModel(model_surface.ModelSurface):
     def make_train_function(self, force: bool = False) -> Callable:
         """Return the function of training steps; see `keras.Model.make_train_function`.
 
-        Raise ValueError if the optimizer lacks a trainable weight. Move its slots to the devices of their weights.
+        Raise ValueError if the optimizer lacks a trainable weight. Move optimizer slots to their weights' devices.
         """
         if self.optimizer is None:
             raise ValueError('optimizer=None was given to compile, which does for evaluation only. Give an optimizer.')
@@ -129,7 +129,7 @@ class PipelineModel(model_surface.ModelSurface):
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights. If `function` is None (not traced yet), raise ValueError if layer calls changed."""
+        """Place new weights. Before `function` is made (None), raise ValueError if layer calls changed."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:

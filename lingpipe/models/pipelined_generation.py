@@ -113,7 +113,7 @@ class _Draws:
                 for variable, state, growth in zip(self.variables, self._states, self._growth)]
 
     def _measured_growth(self):
-        """Measure how much one draw adds to each state variable, outside every graph."""
+        """Measure, eagerly, how much one draw adds to each state variable."""
         with tf.init_scope(), keras.StatelessScope(state_mapping=[
                 (variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]) as scope:
             self.sampler.get_next_token(tf.fill([1, 128], 1 / 128))

@@ -161,7 +161,7 @@ class TargetTexts(_Texts):
         """Generate a target for each source text. Equal calls return equal targets.
 
         Args:
-            num_tokens: largest number of tokens of a target; fewer if the model ends it, or at its full length.
+            num_tokens: most tokens of a target. It ends earlier if the model ends it, or has no more room.
 
         Raises:
             ValueError: a source is empty or too long.

@@ -202,7 +202,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """View an einsum as equal matrix products. Return their rows, columns and number."""
+    """View an einsum as matrix products of one size. Return their rows, columns and number."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:

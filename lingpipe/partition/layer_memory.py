@@ -275,7 +275,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """List (residual, input index, `what` or None, bytes) of residuals: inputs, or one operation on an input."""
+        """List (residual, input index, `what` or None, bytes) of residuals at most one operation from an input."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():

@@ -133,7 +133,7 @@ class MemoryModel:
 
     Args:
         live_micro_batches: for each partition, the most micro-batches whose activations it retains at once; see
-            `layer_memory.live_micro_batches`. A later partition's larger number counts for earlier ones too.
+            `layer_memory.live_micro_batches`. If a later partition has more, earlier ones count as many.
         recompute: 'selective' counts like 'stage', because it can retain as little as 'stage'.
         num_slots: number of tensors that the optimizer keeps for a weight on a device: 0 for SGD, 1 with momentum, 2
             for Adam, one more for moving averages of the weights.

@@ -126,7 +126,7 @@ class Choice(NamedTuple):
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Return the indices of tensors to retain: what repeated operations read, and what else is wanted."""
+        """Return indices of tensors to retain: what repeated operations read, and others in `wanted`."""
         read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
         wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
         return read, wanted - read

@@ -186,7 +186,7 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
     """Return M, the number of micro-batches, for num_micro_batches='auto'.
 
-    M is 1 if K = 1, 4 K without `batch_size`, else the largest number up to 4 K that divides the rows of a replica.
+    If K is 1, M is 1. Without `batch_size`, M is 4 K. Else M is the largest divisor up to 4 K of a replica's rows.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused later

@@ -63,8 +63,8 @@ class Execution:
     A tensor goes directly from the stage that makes it to each stage that reads it. The readers' gradients are summed.
     Recomputation waits for the previous action on the device, but not for gradients. So it fills time in which the
     device would wait for gradients. XLA frees a residual early only if the same program computes it. So if XLA compiles
-    a stage, the backward function itself recomputes. A split backward pass has two functions, so recomputation
-    runs before both. TensorFlow frees a tensor after its last reader, even if a dictionary here still has the tensor.
+    a stage, the backward function itself recomputes. If B and W are separate functions, recomputation is a third,
+    before both. TensorFlow frees a tensor after its last reader, even if a dictionary here still has the tensor.
     """
 
     loss_factors: gradient_flow.LossFactors  # given after all replicas have executions
@@ -265,7 +265,7 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Return whether XLA's backward function has more arguments than TPUs allow. The limit is for all devices."""
+        """Return whether XLA's backward function has more arguments than TPUs allow. The limit holds on all devices."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
@@ -319,5 +319,5 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the gradient sums after a backward action. New `Rows` are appended to the old tuple."""
+    """Return the gradient sums after a backward action. `Rows` are appended to tuples."""
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

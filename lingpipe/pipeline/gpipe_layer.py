@@ -44,9 +44,9 @@ class GPipeLayer(construction.Constructors):
     A Params object or keyword arguments define the pipeline. The arguments are the fields of Params, but `layers` is a
     list of Keras layers, which keep their weights. With keyword arguments or `from_keras`, four fields are 'auto' by
     default. 'auto' makes one partition per device and chooses '1f1b'. Stages recompute if `memory_limit` or the memory
-    of a GPU requires it. On accelerators, they also recompute if memory or batch size is unknown. K > 1 partitions get
-    M = 4 K micro-batches, for a small bubble (GPipe, section 2.3). With `batch_size`, M is the largest number up to 4 K
-    that divides the rows of a replica. `print(pipe)` shows the choices.
+    of a GPU requires it. On accelerators, they also recompute if memory or batch size is unknown. If K > 1, M is 4 K,
+    for a small bubble (GPipe, section 2.3). With `batch_size`, M is the largest number up to 4 K that divides the rows
+    of a replica. `print(pipe)` shows the choices.
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.
@@ -281,7 +281,7 @@ class GPipeLayer(construction.Constructors):
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether training=True is some layer's default, as in image augmentation, or given in a model's call."""
+        """Whether some layer's default is training=True, as in image augmentation, or a model's call sets it."""
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
@@ -383,7 +383,7 @@ class GPipeLayer(construction.Constructors):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Return `method`, wrapped in a `tf.function` in eager mode, so that devices run in parallel."""
+        """Return `method`; in eager mode, in a `tf.function`, so that devices run in parallel."""
         self.place_new_weights()  # layers may have got some since the last call
         if not tf.executing_eagerly():
             return method

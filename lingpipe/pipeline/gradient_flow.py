@@ -128,7 +128,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
             given[operation] = given.get(operation, nothing).union(*read)
 
     def of(gradient: Any) -> _Given:
-        """Return which given gradients `gradient` depends on."""
+        """Return the given gradients that `gradient` uses."""
         # A constant gradient, such as that of tf.sign, must still be summed if there is any loss, so all are returned.
         return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 

@@ -81,7 +81,7 @@ class LayersOfParams(_Layers):
 
     @functools.cached_property
     def layers(self) -> list[keras.layers.Layer]:
-        """List of the Keras layers, whose weights get values in `runs`."""
+        """List of the Keras layers. Their weights get values in `runs`."""
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
@@ -311,7 +311,7 @@ def _chained(layers: Sequence[keras.layers.Layer], input_specs: Any) -> keras.Mo
 
 @contextlib.contextmanager
 def _outside_functions() -> Iterator[None]:
-    """Leave a `tf.function` that is being traced, in the `with` block."""
+    """Run the `with` block outside any `tf.function` that is being traced."""
     with tf.init_scope(), graph_pieces.recording():  # weights made in the function would lose their values
         yield
 

@@ -159,7 +159,7 @@ class Wiring:
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
             loss: Callable | None, training: bool | None, by_layer: bool) -> None:
-        """Trace the next stage; see `trace`. `given` and `structure` belong to the pipeline's inputs."""
+        """Trace the next stage; see `trace`. `given` and `structure` describe the pipeline's inputs."""
         def outputs_of(producer: int) -> boundary.Boundary:
             return given if producer < 0 else self.programs[producer].trace.results.outputs
 

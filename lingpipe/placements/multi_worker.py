@@ -250,7 +250,7 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers (floats: their bits), because adding 0 to a float turns -0.0 into 0.0."""
+    """Return a tensor as integers (floats: their bits), so that a sum with zeros keeps a -0.0."""
     if tensor.dtype == tf.float64:
         return tf.bitcast(tensor, tf.int64)
     if tensor.dtype.is_floating:

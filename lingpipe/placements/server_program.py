@@ -127,7 +127,7 @@ class AsynchronousProgram(ServerProgram):
         super().before_save()
 
     def _run_step(self, iterator):
-        """Start as many calls as `limit` and `max_steps` allow. Return the `_row` of the next call to end."""
+        """Start as many calls as `limit` and `max_steps` allow. Return the row of the call that ends next."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))
@@ -143,7 +143,7 @@ class AsynchronousProgram(ServerProgram):
         return tf.function(self._call, autograph=False).get_concrete_function(*tf.nest.flatten(batch_spec))
 
     def _call(self, *arguments):
-        """Build the step of a worker. Return a row of the gradient norm and the metrics."""
+        """Build the step of a worker. Return the gradient norm and the metrics in one vector."""
         batch = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):

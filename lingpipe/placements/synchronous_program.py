@@ -114,7 +114,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Combine new values that the shares computed. Return pairs (variable, value after the whole batch)."""
+        """Merge the new values of the batch's shares. Return pairs (variable, value after the whole batch)."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)  # equally many rows per share
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(

@@ -144,8 +144,8 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
     The route is the first of these that is possible:
 
     * 'spmd', which sets `partition_by` to the end indices of the stages. It needs K >= 2, and identical layers that
-      divide evenly among the stages. All R replicas that fit are used: num_replicas must be 1 or R, and the batch size
-      a multiple of M R. At most half of a core's work may be outside the stages.
+      divide evenly among the stages. num_replicas must be R, the number that fit, or 1, which means R. The batch size
+      must be a multiple of M R. At most half of a core's work may be outside the stages.
     * 'logical_cores', if several replicas fill the system, and have one partition each or share statistics.
     * 'stage_programs'.
 
@@ -263,7 +263,7 @@ def _check_groups(params, num_replicas, route, mode='train'):
 
 
 def _refuse_repeated_work(pipe, pipeline):
-    """Raise ValueError if most work is outside the stages, where all cores repeat it (except on sharded weights)."""
+    """Raise ValueError if most work is outside the stages. All cores repeat it, unless its weights are sharded."""
     if pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
 

@@ -167,7 +167,7 @@ class Schedule:
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
     def forward_then_backward(self) -> Self:
-        """Return this schedule for a loss outside the pipeline: all Fs, then Bs in reverse (none split), like GPipe."""
+        """Return this schedule for a loss outside the pipeline: all Fs, then unsplit Bs in reverse, like GPipe."""
         forward = self.forward_only()  # the loss reads the outputs of all micro-batches
         return dataclasses.replace(forward, name='gpipe', device_actions=tuple(
             actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))

@@ -108,7 +108,7 @@ class StepTimes:
 
     @property
     def idle(self) -> float:
-        """Seconds in which a device runs nothing before all actions of the step have ended, as a mean over devices."""
+        """Mean seconds for which a device runs nothing, from the start of the first action to the end of the last."""
         return max(self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE)), 0.0)
 
     @property

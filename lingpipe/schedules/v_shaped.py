@@ -39,7 +39,7 @@ _MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per d
 
 
 class _Shape(NamedTuple):
-    """What a V-shaped schedule chooses from: numbers of time slots between devices, and memory limits."""
+    """The options of a V-shaped schedule: times from device to device, in slots, and memory limits."""
 
     # to choose among: tuples of the slots from one device to the next, for F down, F up, B down, B up
     legs: tuple[tuple[int, int, int, int], ...]
@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield building blocks: a slot for each leg and device."""
+    """Yield `starts` of `_Filling`: a time slot for each leg and device."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -133,7 +133,7 @@ class _Filling:
     """Simulated run of the Fs and Bs of a building block. Ws fill the time in which a device would wait.
 
     Args:
-        starts: for each leg of the block (F down, F up, B down, B up), the slot of each device.
+        starts: for each leg of the block (F down, F up, B down, B up), each device's time slot.
         most_kept: most Fs that a device may have run without their Ws. At this number, a W runs before the next F.
     """
 

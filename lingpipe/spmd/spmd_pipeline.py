@@ -43,7 +43,7 @@ class SpmdPipeline:
         variables: `SpmdValues` of Keras variables. K lists of V variables stand for a tensor `[K, V, ...]`.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: end index of each stage. Here the first stage includes all layers before `staged`, the last all after it.
+        ends: end index of each stage. Layers before `staged` count for the first stage, layers after it for the last.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,

@@ -110,7 +110,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return metric sums of all replicas, and the gradients of weights of stages and of other layers."""
+        """Return metric sums over all replicas, and the mean loss's gradients for stage weights and other weights."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -169,7 +169,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Penalize the weight of each stage in `[K, V, ...]`. Return the sum of the penalties, and its gradient."""
+    """Penalize each stage's weight; `values` is `[K, V, ...]`. Return the sum of penalties, and its gradient."""
     if regularizer is None:
         return _penalty(None, values)
 
@@ -182,6 +182,6 @@ def _stage_penalties(regularizer, values):
 
 
 def _slot_rows(slots, variables):
-    """Return a list with an entry for each kind of slot, such as momentum: K lists of V slots, like `variables`."""
+    """Return a list: for each kind of slot (such as momentum), K lists of V slots, like `variables`."""
     rows = [[slots(variable) for variable in row] for row in variables]
     return [[[slot[index] for slot in row] for row in rows] for index in range(len(rows[0][0]))]

@@ -249,7 +249,7 @@ def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Return the tensors that hold known shapes."""
+    """Return the shape tensors with static values."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

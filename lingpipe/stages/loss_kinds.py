@@ -34,7 +34,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
     Args:
         loss: a Keras loss, or a function of `y_true` and `outputs`, nests of tensors `[batch, ...]` or of specs.
-        variables: Keras variables that the loss may not read; None: it may read any.
+        variables: Keras variables that the loss must not read; None: it may read any.
         sample_weight: None, or weights of examples, `[batch, ...]`, by which Keras multiplies the result.
 
     Raises:

@@ -56,8 +56,8 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
             {name: (mean, weight)} with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. It raises ValueError if the graph of the
-        loss shows neither a loss per example nor the mean over the examples. A dictionary is not checked.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. It raises ValueError unless the graph
+        shows a loss for each example, or the mean over the examples. A dictionary is not checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn

@@ -104,7 +104,7 @@ def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, cal
 
 
 def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
-    """Draw a seed `[2]` for generator `number`, which no layer owns, of the segment at `position`."""
+    """For the segment at `position`, draw a seed `[2]` of generator `number`, which no layer owns."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     for data in (_UNTRACKED + position, number):
         seed = tf.random.experimental.stateless_fold_in(seed, data)

@@ -50,7 +50,7 @@ ROWS = Dependence(Form.ROWS)
 
 
 class Node(NamedTuple):
-    """An operation in both traces, and the dependences of its inputs."""
+    """An operation, traced twice, and the dependences of its inputs."""
 
     operation: tf.Operation
     other: tf.Operation
@@ -85,7 +85,7 @@ def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Set the axis of a dependence that has rows; return MIXED if the shapes in the two traces contradict it."""
+    """Return the dependence, with its axis if it has rows; MIXED if the shapes in the traces contradict it."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -103,7 +103,7 @@ def _row_by_row(node: Node) -> Dependence:
 
 
 def _linear(node: Node) -> Dependence:
-    """Return the dependence of the input, or MIXED if it is a sum that is cast to integers."""
+    """Return the dependence of the input, but MIXED if a SUM is cast to integers."""
     is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
     return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
 
@@ -148,13 +148,13 @@ def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the axes of input 0 that input number `place` gives, as in a sum; None if unknown."""
+    """Return the axes of input 0 that input `place` lists, or None if unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Return the dependence of an operation along the axes that input `place` lists."""
+    """Return the dependence of an operation along some axes, which input `place` lists."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 
@@ -166,7 +166,7 @@ def _along_last(node: Node, count: int = 1) -> Dependence:
 
 
 def _first_is_batch(node: Node) -> Dependence:
-    """Return the dependence of an operation whose only batch is input 0, such as a convolution."""
+    """Return the dependence if only input 0 may have rows, in dimension 0, as in a convolution."""
     return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
 
 

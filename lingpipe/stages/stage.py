@@ -76,7 +76,7 @@ class Stage:
 
     @property
     def repeated_or_masked_norms(self) -> list[keras.layers.BatchNormalization]:
-        """List of the batch norms that any trace so far called more than once, or with a mask."""
+        """List of the batch norms called more than once, or with a mask, in any trace so far."""
         traces = [[(each.norm, each.is_masked) for each in program.trace.norm_calls]
                   for program in self._programs.values()]
         return [norm for calls in traces for norm, is_masked in calls

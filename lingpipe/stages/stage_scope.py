@@ -88,7 +88,7 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record a tensor whose sum a layer adds to the loss. Keras calls this method."""
+        """Record a tensor; its sum is added to the loss. Keras calls this method."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 

@@ -204,7 +204,7 @@ class StageCut:
 
     @functools.cached_property
     def between(self) -> list[tf.Tensor]:
-        """Tensors between segments, and unrepeatable tensors, without arguments and doubles."""
+        """Tensors between segments, and unrepeatable tensors; no arguments, no duplicates."""
         tensors = tf.nest.flatten(self._between) + self.unrepeatable
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in self._given}.values())
 

@@ -36,7 +36,7 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return an HTML element with a text. Long lines in 'pre' wrap. If `kind` is 'table', they scroll."""
+    """Return an HTML element with a text. Long lines of a 'pre' wrap, or scroll if `kind` is 'table'."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 

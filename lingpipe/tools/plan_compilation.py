@@ -177,7 +177,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 def _route(params, topology):
     """Return the params to compile with, and a sentence on their `tpu_route`.
 
-    Raise ValueError for any params that training refuses, before or after it has started the TPU system.
+    Raise ValueError if training would refuse the params, even if only after it started the TPU system.
     """
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')

@@ -31,7 +31,7 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     `read(path)` reads a checkpoint, or raises `DamagedCheckpointError`.
 
     Returns:
-        (path, corrupt paths): the path that was read, or None if there are no checkpoints; and the newer, corrupt ones.
+        (path, corrupt): the path that was read (None without checkpoints), and a list of newer paths that are corrupt.
 
     Raises:
         TrainingError: all are corrupt, or `read` raises it.

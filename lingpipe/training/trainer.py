@@ -114,7 +114,7 @@ class Trainer(prepared_run.PreparedRun):
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
-        """Unless a batch has come, save and end the process, because nothing can cancel a waiting step."""
+        """If no batch has come, save, then end the process: a waiting step cannot be cancelled."""
         self._dog.beat()
         try:
             self._program.before_save()
