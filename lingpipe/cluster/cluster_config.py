@@ -85,7 +85,7 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
         task: name of this process, such as 'worker:1'; None: the name in the file, or in TF_CONFIG if the file has
-            none. If the file has no such name, all machines can use the same file.
+            none. A file without such a name can serve all machines.
         mode: one of MODES. The cluster must have the jobs of this mode and no others. In multi_worker, a chief becomes
             worker 0. None: any jobs.
 

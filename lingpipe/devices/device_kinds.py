@@ -73,7 +73,7 @@ def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of a few operations, to be called several times on one device. See `call`."""
+    """Wrap a small function that is called several times on one device. See `call`."""
     return one_call(device, function) if must_compile(device) else function
 
 

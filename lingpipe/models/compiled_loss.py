@@ -52,7 +52,7 @@ class Targets(NamedTuple):
 
     # tensor `[batch]`: 1 / n for each example, n = examples in the batch
     fractions: tf.Tensor
-    values: list  # list of tensors `[batch, ...]`, the targets and sample weights without their nest
+    values: list  # list of tensors `[batch, ...]`, the flattened targets and sample weights
 
     @property
     def num_rows(self) -> int:

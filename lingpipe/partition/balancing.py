@@ -60,7 +60,7 @@ class Cut(NamedTuple):
     memory: Any = None  # `memory_model.MemoryModel`; None if no memory was estimated
     costs: Any = None  # `StageCostModel`, in seconds if layers were measured, else in floating-point operations
     recompute: str = 'none'  # what partitions recompute; a value instead of 'auto'
-    memory_limit: float | None = None  # bytes of a device that the cut keeps to
+    memory_limit: float | None = None  # bytes; no device of the cut needs more
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:
         """Return the `Partition` of each stage. `devices` has a device name per stage."""

@@ -141,7 +141,7 @@ class Passage(NamedTuple):
     """The tensors that pass through one layer."""
 
     inputs: list  # bytes of its inputs
-    # what its backward pass reads of its inputs: (position, what one operation computed from the input or None, bytes)
+    # what its backward pass reads of its inputs: (position, None or what one operation computed from the input, bytes)
     read_inputs: list
     read_outputs: list  # positions of the outputs that its backward pass reads
     sources: list  # for each output, the position of the input that it equals, or None if it was computed

@@ -29,7 +29,7 @@ _NUM_STAGE_LIMITS = 9
 
 
 class MemoryBudget:
-    """The memory of each device, and how much of it a run of layers needs.
+    """The memory of each device, and how much of it consecutive layers need.
 
     Args:
         memory: function `(partitions, starts, ends) -> bytes` of int arrays, such as `MemoryModel`.

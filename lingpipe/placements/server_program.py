@@ -64,7 +64,7 @@ class ServerProgram(train_program.TrainProgram):
         return self._result(rows)
 
     def _run_step(self, iterator):
-        """Run a step on the workers. Return its numbers, an array made by `_row`."""
+        """Run a step on the workers. Return its gradient norm and metrics, as from `_row`."""
         raise NotImplementedError
 
     def _apply(self, gradients, step):

@@ -53,7 +53,7 @@ class PartitionPlan(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of all kinds."""
+        """Sum of all bytes."""
         return sum(getattr(self, kind) for kind in KINDS)
 
 

@@ -45,7 +45,7 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
     """Run 1F1B with V smaller stages on each device: stage s is on device s % K.
 
     Megatron, arXiv 2104.04473, section 2.2. A device waits 1 / V as long as in 1F1B, but boundary tensors are sent V
-    times as often. Device i keeps the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) F actions.
+    times as often. Device i keeps the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) forward passes.
     Two devices, two stages each, four micro-batches; '2F0' is the F of micro-batch 0 in stage 2::
 
         device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----

@@ -66,8 +66,8 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
     """Keep about half as many activations as 1F1B, and wait less than 1F1B (V-Half).
 
-    From F to B, every device keeps the activations of at most (K + 2) // 2 micro-batches. From F to W, it keeps
-    the activations of at most (K + 2) // 2 + 2 (arXiv 2405.15362, section 3.2).
+    Every device keeps the activations of at most (K + 2) // 2 micro-batches until their B, and of at most
+    (K + 2) // 2 + 2 until their W (arXiv 2405.15362, section 3.2).
     """
     most = 2 * ((num_devices + 2) // 2)
     shape = _Shape(((1, 2, 1, 2), (1, 2, 2, 1)), most, (most, most + 2, most + 4))

@@ -43,7 +43,7 @@ def results_of(loss_fn: Callable) -> dict[str, Callable]:
 
 
 class WeightUnknownError(ValueError):
-    """The weight of a loss is needed before the stage runs, but depends on the outputs."""
+    """The total weight of a loss is needed before the stage runs, but depends on outputs."""
 
 
 def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf.Tensor]]]:

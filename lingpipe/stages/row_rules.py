@@ -166,7 +166,7 @@ def _along_last(node: Node, count: int = 1) -> Dependence:
 
 
 def _first_is_batch(node: Node) -> Dependence:
-    """Return the dependence if only input 0 may have rows, in dimension 0, as in a convolution."""
+    """Return the dependence; MIXED unless only input 0 has rows, in dimension 0 (a convolution)."""
     return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
 
 

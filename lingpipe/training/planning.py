@@ -26,7 +26,7 @@ class Planned:
     Attributes:
         compared: list of the best `Plan`s that the params allow, best first.
         params: the given params, with values instead of 'auto'.
-        alternative: `Plan` that fits on more devices; None if `plan` itself fits, or if no such plan was found.
+        alternative: `Plan` with more devices, which fits; None if `plan` itself fits, or if none was found.
     """
 
     def __init__(self, compared: list, params: hyperparams.Params, device_name: str | None,

@@ -85,7 +85,7 @@ class BatchWaits:
         self.is_resumed = False
 
     def next_batch(self, iterator: Iterator[tuple]) -> tuple:
-        """Return the next batch, and count the wait and its seconds. May be called in a `tf.function`."""
+        """Return the next batch, and record the wait and its length. May be called in a `tf.function`."""
         with tf.control_dependencies([self._count.assign_add(1)]):
             begin = _now()
         with tf.control_dependencies([begin]):
