@@ -40,8 +40,7 @@ def texts(tree):
             docstrings[node.body[0].value] = ast.get_docstring(node).split('\n\n')[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and ' ' in node.value:
-            is_docstring = node in docstrings
-            yield node.lineno, docstrings.get(node, node.value), CHECKS if is_docstring else [TERMS]
+            yield node.lineno, docstrings.get(node, node.value), CHECKS if node in docstrings else [TERMS]
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
