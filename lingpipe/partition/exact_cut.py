@@ -22,7 +22,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
     If a device has several stages, each stage counts as a partition, because a schedule waits for single stages. But
     the limit applies to the sum of their bytes. The search only tries several limits for single stages, so it may miss
-    a better cut, or the only one.
+    a better cut, or the only one that fits.
 
     Args:
         costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer must not
