@@ -1,6 +1,6 @@
 """LingPipe: pipeline-parallel training of giant neural networks in TensorFlow and Keras.
 
-Each name is imported at its first use, so that params and schedules can be read without TensorFlow.
+Each name is imported at its first use. This lets `hyperparams` and `schedules` work without TensorFlow.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""The command `lingpipe`. If the search path lacks it, use `python -m lingpipe`."""
+"""The command `lingpipe`. `python -m lingpipe` does the same."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from lingpipe.command_line import startup
 
 
 def run() -> None:
-    """Run the command of `sys.argv`, and exit."""
+    """Run the command line in `sys.argv`, and exit."""
     startup.open_missing()
     startup.allow_all_characters()
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN

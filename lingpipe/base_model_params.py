@@ -7,7 +7,7 @@ _DATASETS = ('Train', 'Dev', 'Test')
 
 
 class SingleTaskModelParams:
-    """One experiment. A subclass defines `Train()` and `Task()`, and optionally `Dev()` and `Test()`.
+    """An experiment. A subclass defines `Train()` and `Task()`, and optionally `Dev()` and `Test()`.
 
     To make a variant, subclass the experiment, and override class constants or methods:
 
@@ -39,7 +39,7 @@ class SingleTaskModelParams:
         raise self._MissingError('Test', 'the Params of an input')
 
     def Task(self) -> hyperparams.Params:
-        """Return the Params of the task: model, loss and metrics. The fields `train` and `eval` are required."""
+        """Return the Params of the task. They must have the fields `train` and `eval`."""
         raise self._MissingError('Task', "the Params of a task, such as a classifier's")
 
     def _MissingError(self, method, result):
@@ -55,10 +55,9 @@ class SingleTaskModelParams:
         return params.Copy()  # methods may change and return Params that they share
 
     def Model(self) -> hyperparams.Params:
-        """Return the Params of the experiment: `task`, `train` and `eval`.
+        """Return the Params of the experiment, with the fields `task`, `train` and `eval`.
 
-        `train` and `eval` move out of the task's Params, so that a path is `train.max_steps`, not
-        `task.train.max_steps`.
+        `train` and `eval` move out of the task's Params. A path is `train.max_steps`, not `task.train.max_steps`.
 
         Raises:
             AttributeError: the task's Params lack `train` or `eval`.
@@ -74,7 +73,7 @@ class SingleTaskModelParams:
         return model
 
     def GetDatasetNames(self) -> list[str]:
-        """Return which of 'Train', 'Dev', 'Test' are defined. `Test = None` removes an inherited `Test()`."""
+        """Return the names of the defined datasets. In a subclass, `Test = None` removes an inherited `Test()`."""
         return [name for name in _DATASETS
                 if getattr(type(self), name) not in (None, getattr(SingleTaskModelParams, name))]
 
@@ -82,7 +81,7 @@ class SingleTaskModelParams:
         """Return the Params of the input called 'Train', 'Dev' or 'Test'.
 
         Raises:
-            LookupError: `name` is none of these three.
+            LookupError: `name` is not one of these three names.
             NotImplementedError: this experiment does not define that dataset.
         """
         if name not in _DATASETS:
@@ -91,5 +90,5 @@ class SingleTaskModelParams:
         return self._Made(name)
 
     def GetAllDatasetParams(self) -> dict[str, hyperparams.Params]:
-        """Return {name: Params of the input} of every dataset that this experiment defines."""
+        """Return {name: Params of the input} for every dataset that this experiment defines."""
         return {name: self.GetDatasetParams(name) for name in self.GetDatasetNames()}

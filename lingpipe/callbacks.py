@@ -1,4 +1,4 @@
-"""Keras callbacks for `PipelineModel.fit`: `Trace` measures steps, and `Report` writes a page about the run."""
+"""Keras callbacks for `PipelineModel.fit`. `Trace` measures steps, and `Report` writes a page about the run."""
 
 import datetime
 import os
@@ -20,12 +20,12 @@ _VALIDATION, _MEMORY = 'val_', 'Memory of each device'
 
 
 class Trace(keras.callbacks.Callback):
-    """Measures some steps before training begins. Prints where the time went, and writes a timeline.
+    """A callback that measures some steps before training. It prints where the time went, and writes a timeline.
 
     Args:
         folder: folder for timeline.png and trace.json. ui.perfetto.dev shows trace.json.
         x: nest of tensors `[batch, ...]`, one batch.
-        y: nest of tensors `[batch, ...]`, its targets.
+        y: nest of tensors `[batch, ...]`, the targets of `x`.
         sample_weight: tensor `[batch, ...]`, or None.
     """
 
@@ -34,19 +34,21 @@ class Trace(keras.callbacks.Callback):
         self._folder, self._batch, self._num_steps = folder, (x, y, sample_weight), num_steps
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Trace the model without changing it. Raise TypeError or ValueError if that is impossible."""
+        """Trace the model without changing it. Raise TypeError or ValueError if the model cannot be traced."""
         traced = trace.trace(self.model, *self._batch, num_steps=self._num_steps)
         traced.write(self._folder)
         print(traced, flush=True)
 
 
 class Report(keras.callbacks.Callback):
-    """Writes one page of HTML about a call of `fit`: curves, partitions, memory, the timeline of a step, versions.
+    """A callback that writes an HTML page about a call of `fit`.
+
+    The page shows curves, partitions, memory, the timeline of a step, and versions.
 
     Args:
         path: file of the page. An existing file is replaced.
-        x: nest of tensors `[batch, ...]`, one batch for the timeline and the memory. If None, the page has neither.
-        y: nest of tensors `[batch, ...]`, its targets.
+        x: nest of tensors `[batch, ...]`, one batch for the timeline and the memory; None: the page lacks them.
+        y: nest of tensors `[batch, ...]`, the targets of `x`.
         sample_weight: tensor `[batch, ...]`, or None.
     """
 
@@ -55,7 +57,7 @@ class Report(keras.callbacks.Callback):
         self._path, self._batch = os.path.expanduser(path), None if x is None else (x, y, sample_weight)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Make the page's folder. Raise TypeError or ValueError for an unsuitable model or missing targets."""
+        """Create the folder of the page. Raise TypeError or ValueError if the model or the targets are unsuitable."""
         trace.require_compiled(self.model)
         if self._batch is not None:
             trace.require_targets(self.model, self._batch[1])
@@ -63,7 +65,7 @@ class Report(keras.callbacks.Callback):
         self._started, self._curves = time.time(), {}
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Record losses and metrics, each validation value beside its training value."""
+        """Record the losses and metrics of an epoch."""
         scalars = {name: value for name, value in (logs or {}).items() if not np.ndim(value)}  # no values per class
         for name, value in scalars.items():
             by_run = self._curves.setdefault(name.removeprefix(_VALIDATION), {})
@@ -106,7 +108,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(measure)
 
     def _of_batch(self, parts):
-        """Return the section that `parts(*batch)` makes, or a note if it fails or there is no batch."""
+        """Return a section of the page, or a note if this is impossible."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

@@ -1,7 +1,6 @@
-"""The command `lingpipe doctor`: what this machine has, what LingPipe would use, and what is wrong.
+"""The command `lingpipe doctor`, which reports what this machine has and what is wrong.
 
-A child process imports TensorFlow, because importing a wrong build may hang or abort. The exit code is 0 if nothing
-is wrong, else 1.
+A child process imports TensorFlow, because importing a wrong build may hang or abort.
 """
 
 import glob
@@ -37,8 +36,8 @@ class Machine(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the report, and return the exit code."""
-    if arguments == ['--answer']:
+    """Print the report. Return 0 if nothing is wrong, else 1."""
+    if arguments == ['--answer']:  # in the child process
         print(_ANSWER + json.dumps(_asked()))
         return 0
     if arguments:
@@ -54,7 +53,7 @@ def examine() -> Machine:
 
 
 def report(machine: Machine) -> str:
-    """Return the report: a table of the findings, what LingPipe would use, and the problems."""
+    """Return the text of the report."""
     said = machine.tensorflow
     memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
     found = wording.table(['what', 'found'], [
@@ -79,7 +78,7 @@ def _would_use(said: dict[str, Any]) -> str:
 
 
 def problems(machine: Machine) -> list[str]:
-    """Return a list with a sentence for each problem and its remedy; [] if nothing is wrong."""
+    """Return a text for each problem, with its remedy."""
     return [*machine.tensorflow['problems'], *_problems_of_packages(machine), *_problems_of_accelerators(machine)]
 
 
@@ -134,7 +133,7 @@ def _ask_tensorflow() -> dict[str, Any]:
 
 
 def _asked() -> dict[str, Any]:
-    """Return what TensorFlow reports about itself and its devices. Call this only in the child process."""
+    """Return what TensorFlow reports about itself and its devices."""
     import keras
     import tensorflow as tf
 

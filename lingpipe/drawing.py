@@ -1,8 +1,4 @@
-"""Pictures by matplotlib: timelines of blocks on rows, and curves over steps.
-
-pyplot is not used, because it retains figures and may open a window. Importing this module is slow, so only modules
-that draw import it.
-"""
+"""Timelines and curves, drawn by matplotlib. The import of this module is slow."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -10,7 +6,7 @@ from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure  # pyplot would retain figures, and may open a window
 from matplotlib.ticker import MaxNLocator
 
 # Names come from users, so a dollar sign begins no formula. The salt makes the files of equal figures equal.
@@ -34,7 +30,7 @@ class Block(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A panel of named rows with blocks. Later blocks cover earlier ones."""
+    """A panel of named rows with blocks. Later blocks cover earlier blocks."""
 
     title: str
     names: list[str]
@@ -47,7 +43,7 @@ def rows(panels: Sequence[Rows], legend: Mapping[str, tuple[str, str]], unit: st
     """Draw panels below each other, all on one scale that starts at 0.
 
     Args:
-        legend: for each kind of block its name and its colour.
+        legend: name and colour of each kind of block.
         limit: position of a line across all rows, in `unit`; None: no line.
     """
     heights = [min(_ROW * len(panel.names), _MOST_HEIGHT) for panel in panels]
@@ -90,7 +86,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
     """Draw curves over steps. A value that is not finite leaves a gap.
 
     Args:
-        series: dictionary from the name of a curve to its pairs (step, value).
+        series: pairs (step, value) of each curve, by the name of the curve.
     """
     figure = Figure((4.8, 2.6), layout='constrained')
     axis = figure.subplots()
@@ -104,7 +100,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as a PNG file. A figure that `rows` made is 1,210 pixels wide."""
+    """Return a figure as a PNG file."""
     return _saved(figure, 'png')
 
 

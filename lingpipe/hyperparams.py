@@ -37,7 +37,7 @@ def CopyFieldsTo(from_p: 'Params', to_p: 'Params', ignore_unknown_keys: bool = F
 
 @dataclasses.dataclass(slots=True)
 class _Param:
-    """One field: its value and what it is for."""
+    """A field of Params."""
     value: Any
     description: str
 
@@ -113,7 +113,7 @@ class Params:
         return copied
 
     def Copy(self) -> Self:
-        """Return a deep copy, frozen if these Params are. It shares classes, functions, modules and tensors."""
+        """Return a deep copy that shares classes, functions, modules and tensors. A copy of frozen Params is frozen."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         copied.__dict__['_params'] = {}
@@ -122,7 +122,7 @@ class Params:
         return copied
 
     def Freeze(self) -> None:
-        """Make these Params immutable, but not the Params inside. Later changes raise TypeError."""
+        """Make these Params immutable, but not nested Params. Later changes raise TypeError."""
         self.__dict__['_immutable'] = True
 
     def IsImmutable(self) -> bool:
@@ -174,16 +174,15 @@ class Params:
         return sorted(self._params)
 
     def ToText(self) -> str:
-        """Return all fields as a text for FromText: sorted lines `path : value`.
+        """Return all fields as a text for FromText, in sorted lines `path : value`.
 
-        A value is written as in Python, and None as `NoneType`. A class or function becomes `type/module/Name`, and a
-        `tf.DType` becomes its name. A value of any other class, such as a lock, becomes the name of its type; FromText
-        then leaves the field unchanged.
+        A value is written as in Python, and None as `NoneType`. A class or function becomes `type/module/Name`. A
+        `tf.DType` becomes its name. Any other object becomes the name of its type, and FromText ignores the line.
         """
         return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
-        """Return {path: text of the value} and {path: type}."""
+        """Return the text of each value and the type of each field, by path."""
         texts, kinds = {}, {}
         for path, value in param_tree.walk(self):
             if not param_tree.holds_params(value):
@@ -196,7 +195,7 @@ class Params:
     def FromText(self, text: str) -> Self:
         """Set the fields that a text from ToText names, and return self. Other fields do not change.
 
-        A value is read as the current type of the field, and a list of Params is changed element by element. A line
+        A value is read as the current type of the field. A list of Params is changed element by element. A line
         `x.cls : type/module/Name` with another class replaces `x` by the Params of that class.
 
         Args:
@@ -248,8 +247,8 @@ class InstantiableParams(Params):
 def ApplyOverrides(params: Params, text: str) -> Params:
     """Set fields from a text such as `'train.max_steps=100; body.num_partitions=4'`, and return `params`.
 
-    The text has FromText's format: a newline or `;` ends an entry, and `:` or `=` separates path and value. But an
-    unknown word is read as a string.
+    A newline or `;` ends an entry. `:` or `=` separates path and value. Values are read as by FromText, but an unknown
+    word is a string.
 
     Raises:
         AttributeError: there is no such field or element.

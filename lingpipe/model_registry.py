@@ -1,6 +1,6 @@
-"""The registry of experiments, by names such as `params.amoebanet.AmoebaNetD`.
+"""The registry of experiments, with names such as `params.amoebanet.AmoebaNetD`.
 
-A decorator registers a class when its module is imported. The first request for the name imports the module:
+A decorator registers a class when the module of the class is imported. `GetClass` imports the module of a name:
 
     @model_registry.RegisterSingleTaskModel
     class AmoebaNetD(base_model_params.SingleTaskModelParams):
@@ -29,7 +29,7 @@ class Listing(NamedTuple):
 
 
 def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
-    """Register an experiment class under its module and name. Use this as a class decorator.
+    """Register an experiment class under its module and name. Use this function as a class decorator.
 
     Raises:
         TypeError: `cls` is not a subclass of SingleTaskModelParams.
@@ -41,14 +41,14 @@ def RegisterSingleTaskModel(cls: _ExperimentClass) -> _ExperimentClass:
 
 
 def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
-    """Return the experiment class of a name. The current folder is searched too.
+    """Return the experiment class of a name. The module may be in the current folder.
 
     Args:
-        name: `module.Class`, or `module` for that module's `DEFAULT` or its only experiment.
+        name: `module.Class`, or `module` for the `DEFAULT` or the only experiment of the module.
 
     Raises:
         LookupError: there is no such experiment.
-        Exception: any other error in the import of the experiment's own module.
+        Exception: the import of the module fails.
     """
     if name in _registered:
         return _registered[name]
@@ -68,7 +68,7 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
 
 
 def _import_longest_prefix(name):
-    """Import the longest prefix of `name` that is a module. Return (module or None, rest of the name)."""
+    """Import the longest prefix of `name` that is a module."""
     if os.getcwd() not in sys.path and '' not in sys.path:
         sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
@@ -89,7 +89,7 @@ def _import_longest_prefix(name):
 
 
 def _join_models_packages(package):
-    """Join the user's folder `params` and LingPipe's into one package. The user's folder comes first."""
+    """Let the package `params` contain the modules of the user and of LingPipe."""
     # Python alone would use only one folder: the folder with an `__init__.py`, or else the first.
     own = os.path.join(os.getcwd(), _MODELS_PACKAGE)
     package.__path__ = list(dict.fromkeys([own, *package.__path__, str(_BUNDLED_MODELS)]))
@@ -123,7 +123,11 @@ def _unknown_error(name):
 
 
 def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
-    """Return the Params of experiment `name` (see GetClass) and of its dataset 'Train', 'Dev' or 'Test'.
+    """Return the Params of an experiment with one of its datasets.
+
+    Args:
+        name: see `GetClass`.
+        dataset_name: 'Train', 'Dev' or 'Test'.
 
     Returns:
         Params with the fields `task`, `train`, `eval` and `input`.
@@ -139,10 +143,7 @@ def GetParams(name: str, dataset_name: str) -> hyperparams.Params:
 
 
 def ListModels() -> Listing:
-    """Import all modules of the package `params`, and list all experiments.
-
-    A module that cannot be imported is listed with its error; the others are still imported.
-    """
+    """Import all modules of the package `params`. List all experiments and all import errors."""
     errors: dict[str, BaseException] = {}
     package, rest = _import_longest_prefix(_MODELS_PACKAGE)
     if not rest:

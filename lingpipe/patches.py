@@ -1,4 +1,4 @@
-"""Every change that LingPipe makes to TensorFlow, Keras or Python. Comments say why, and until when."""
+"""Every change that LingPipe makes to TensorFlow, Keras or Python."""
 
 import contextlib
 import ctypes
@@ -20,13 +20,9 @@ _context_of_tensorflow = function_context.make_function_context
 
 @contextlib.contextmanager
 def checking_custom_gradients(check: Callable[[Any, tuple], None]) -> Iterator[None]:
-    """Call `check(results, arguments)` for each `tf.custom_gradient` function traced in the `with` block.
-
-    A function with a custom gradient gives no gradients to tensors that it captures, so `check` should refuse captured
-    tensors.
-    """
-    # In stages, weights are tensors, which such functions may capture. Unnecessary once `tf.custom_gradient` raises
-    # for captured differentiable tensors; TensorFlow 2.21 does not.
+    """Call `check(results, arguments)` for each `tf.custom_gradient` function traced in the `with` block."""
+    # In stages, weights are tensors, which such functions may capture. Captured tensors get no gradients. Unnecessary
+    # once `tf.custom_gradient` raises for captured differentiable tensors; TensorFlow 2.21 does not.
     decorator = custom_gradient._graph_mode_decorator
 
     def checked(function, args, kwargs):

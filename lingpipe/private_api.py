@@ -1,7 +1,6 @@
 """Every private module of TensorFlow and Keras that LingPipe uses. Only this file imports private modules.
 
-`tests/test_private_names.py` checks that these names, and the private attributes that LingPipe reads, exist in the
-installed versions.
+`tests/test_private_names.py` checks that these names exist in the installed versions.
 """
 
 import importlib

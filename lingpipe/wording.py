@@ -9,7 +9,7 @@ _NUM_SHOWN = 5
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Format rows as a table. Text is aligned left, and numbers right, with thousands separators."""
+    """Format rows as a table of plain text."""
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in [header, *cells]) for column in range(len(header))]
     right = _is_right(header, rows)
@@ -34,11 +34,11 @@ def _line(cells, widths, right):
 
 
 def did_you_mean(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Return the end of an error message, which suggests names similar to `name`, or else lists `names`.
+    """Return the end of an error message, which suggests some of `names` instead of `name`.
 
     Args:
         prefix: text to show before each of `names`.
-        see_all: command or file with all names, shown if only the nearest five are listed.
+        see_all: command or file that shows all names.
     """
     likely = close(name, names)
     if likely:
@@ -52,7 +52,7 @@ def close(name: str, names: Collection[str]) -> list[str]:
 
 
 def what_there_is(name: str, names: Collection[str], prefix: str = '', see_all: str = '') -> str:
-    """Return a text with all names, or with the nearest five if there are more than five. See `did_you_mean`."""
+    """Return a text with the names that are nearest to `name`, at most five. See `did_you_mean`."""
     names = sorted({prefix + each for each in names})
     if len(names) <= _NUM_SHOWN:
         return f'there are: {", ".join(names)}' if names else 'there are none'

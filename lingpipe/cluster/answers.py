@@ -1,7 +1,6 @@
-"""Contact between processes: checks of ports and of peers, and messages.
+"""Checks of ports and peers, and messages between processes.
 
-By itself, TensorFlow waits forever for a missing process without naming it. It also ignores signals. Messages go
-through queues on the servers::
+TensorFlow alone would wait forever for a missing process. Messages go through queues on the servers::
 
     chief                                   worker or parameter server
     tell_end ─────────────────────────────> wait_for_end           training has ended, with an exit code
@@ -34,7 +33,7 @@ _lock = threading.Lock()
 
 
 def is_open(address: str) -> bool:
-    """Return whether something listens at 'host:port'."""
+    """Return whether a process listens at an address 'host:port'."""
     with contextlib.suppress(OSError):
         socket.create_connection(cluster_config.host_and_port(address), timeout=_SECONDS_TO_CONNECT).close()
         return True
@@ -65,7 +64,7 @@ def listening(config: cluster_config.ClusterConfig) -> socket.socket:
 
 
 def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
-    """Return the error message for a server that cannot listen. `reason` says why, such as 'Address already in use'."""
+    """Return the error message for a server that cannot listen. `reason` is a text such as 'Address already in use'."""
     _, port = cluster_config.host_and_port(config.address)
     return (f'{config.task} cannot serve at port {port} ({reason}). See which process holds it (ss -ltnp "sport = '
             f':{port}"), stop that, or give this task another port in the cluster of every process (--cluster_spec or '
@@ -73,7 +72,7 @@ def taken_port(config: cluster_config.ClusterConfig, reason: str) -> str:
 
 
 def silent_tasks(config: cluster_config.ClusterConfig, seconds: float = _SECONDS_TO_ANSWER) -> list[str]:
-    """Return the names of peers, such as 'worker:1', that are silent for `seconds`."""
+    """Return the names of the peers that do not answer within `seconds`."""
     others = config.others()
     answering: set[str] = set()
     threads = [threading.Thread(target=_ask, args=(config, name, seconds, answering), daemon=True) for name in others]
@@ -108,9 +107,11 @@ def silence_in_words(config: cluster_config.ClusterConfig) -> str:
 
 def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[], list[str]],
                   is_enough: Callable[[list[str], float], bool] = lambda missing, seconds: not missing) -> list[str]:
-    """Wait until enough workers answer. Return the names of workers that do not answer.
+    """Wait until enough workers answer, and return the names of the missing workers.
 
-    `is_enough(missing, seconds)` says whether to stop waiting after `seconds`. By default, all workers must answer.
+    Args:
+        find_missing: function that returns the names of workers that do not answer.
+        is_enough: function of these names and the seconds so far. It returns whether to stop waiting.
 
     Raises:
         ConnectionError: too few workers answer within `SECONDS_TO_WAIT`.
@@ -129,14 +130,14 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return a scope in which TensorFlow connects to peers. Its time limit is `seconds`; None: `SECONDS_TO_WAIT`."""
+    """Return the `Wait` in which TensorFlow connects to peers. By default, the limit is `SECONDS_TO_WAIT`."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))
 
 
 def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
-    """Tell workers and parameter servers to end with exit code `code`. Wait at most 5 s."""
+    """Tell workers and parameter servers to end with exit code `code`. This takes at most 5 seconds."""
     threads = [_start(_send_end, config, name, code) for name in config.tasks('worker', 'ps')]
     deadline = time.monotonic() + _SECONDS_TO_TELL  # some may be gone
     for thread in threads:
@@ -146,7 +147,7 @@ def tell_end(config: cluster_config.ClusterConfig, code: int = 0) -> None:
 def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str], Any]) -> None:
     """Call `heard` when a server of `job` asks the chief to stop.
 
-    `heard` runs in another thread, and gets the name of the server. A later call of `listen` replaces `heard`.
+    `heard` gets the name of the server, and runs in another thread. A later call of `listen` replaces `heard`.
     """
     for name in config.tasks(job):
         address = config.address_of(name)
@@ -158,12 +159,12 @@ def listen(config: cluster_config.ClusterConfig, job: str, heard: Callable[[str]
 
 
 def wait_for_end(config: cluster_config.ClusterConfig, target: str) -> int:
-    """Wait until the chief tells this process to end. Return the exit code. `target` is this process's server."""
+    """Wait for the exit code that the chief sends to `target`, the server of this process."""
     return _receive(_ENDED, config.task, target)
 
 
 def ask_to_stop(config: cluster_config.ClusterConfig, target: str) -> bool:
-    """Ask the chief to stop. Return whether a chief listens. `target` is this process's server."""
+    """Ask the chief to stop, and return whether a chief listens. `target` is the server of this process."""
     with _session(_STOP, config.task, target) as (session, queue):
         session.run(queue.enqueue(0))
         size, deadline = queue.size(), time.monotonic() + _SECONDS_TO_LISTEN
@@ -204,7 +205,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Yield a session at a server, and its queue named `word`."""
+    """Yield a session at a server, and the queue named `word` there."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):
@@ -217,6 +218,5 @@ def _session(word, name, target):
 
 
 def _close(session):
-    """Close a session. If its server hangs, this may never return."""
     with contextlib.suppress(tf.errors.OpError):  # of a server that has restarted
-        session.close()
+        session.close()  # may never return if the server hangs

@@ -52,16 +52,16 @@ class ClusterConfig(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process leads: it is the chief, or worker 0 of a cluster without a chief."""
+        """Whether this process leads. In a cluster without a chief, worker 0 leads."""
         return self.task_index == 0 and self.task_type == ('chief' if 'chief' in self.jobs else 'worker')
 
     def tasks(self, *jobs: str) -> list[str]:
-        """Return the names of all processes of the given jobs, such as 'worker:1', except processes in `left_out`."""
+        """Return the names of all processes of the given jobs, except processes in `left_out`."""
         names = [f'{job}:{index}' for job in jobs for index in range(len(self.jobs.get(job, ())))]
         return [name for name in names if name not in self.left_out]
 
     def others(self) -> list[str]:
-        """Return the names of all other processes, except those in `left_out`."""
+        """Return the names of all peers, except processes in `left_out`."""
         return [name for name in self.tasks('chief', 'worker', 'ps') if name != self.task]
 
     def address_of(self, name: str) -> str:
@@ -70,7 +70,7 @@ class ClusterConfig(NamedTuple):
         return self.jobs[job][int(index)]
 
     def in_words(self, names: Iterable[str]) -> str:
-        """Return text that names processes with their addresses, such as 'worker:1 (10.0.0.3:2222)'."""
+        """Return a text with names and addresses, such as 'worker:1 (10.0.0.3:2222)'."""
         return ', '.join(f'{name} ({self.address_of(name)})' for name in names)
 
     def to_json(self) -> str:
@@ -84,10 +84,9 @@ def read(cluster_spec_path: str | None = None, environment: Mapping[str, str] = 
 
     Args:
         cluster_spec_path: a file in the form of TF_CONFIG; None: TF_CONFIG itself.
-        task: name of this process, such as 'worker:1'; None: the name in the file, or in TF_CONFIG if the file has
-            none. A file without such a name can serve all machines.
-        mode: one of MODES. The cluster must have the jobs of this mode and no others. In multi_worker, a chief becomes
-            worker 0. None: any jobs.
+        task: name of this process, such as 'worker:1'; None: the name in the file, else in TF_CONFIG.
+        mode: one of MODES. The cluster must have the jobs of this mode and no others; None: any jobs. In multi_worker,
+            a chief becomes worker 0.
 
     Raises:
         ValueError: the cluster is missing or wrong.
@@ -115,7 +114,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def device_of(name: str) -> str:
-    """Return TensorFlow's name of a process: '/job:worker/task:1' for 'worker:1'."""
+    """Return TensorFlow's name of a process, such as '/job:worker/task:1' for 'worker:1'."""
     return f'/job:{name.replace(":", "/task:")}'
 
 
@@ -137,7 +136,7 @@ def _parse(text, source):
 
 
 def _jobs(config, source):
-    """Return the checked {job: list of addresses}."""
+    """Check the cluster, and return the addresses of each job."""
     if 'cluster' not in config:
         missing = 'is not set and no --cluster_spec=FILE was given' if not config else "has no entry 'cluster'"
         raise ValueError(f'{source} {missing}, so that the other processes are unknown. {_EXPECTED}')
@@ -169,7 +168,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Return the source of this process's name, such as '--task=worker:1', and the name, such as 'worker:1'."""
+    """Return the source of this process's name, and the name."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():
@@ -182,7 +181,7 @@ def _given_task(task, configs):
 
 
 def _task(jobs, source, name):
-    """Check a name, such as 'worker:1', and return its job and index."""
+    """Check the name of a process, and return the job and the index."""
     match = _TASK.fullmatch(name)
     if not match:
         raise ValueError(f'{source} is {name!r}. Give a job and its index, such as --task=worker:0 or {{"type": '

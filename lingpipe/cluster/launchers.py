@@ -7,13 +7,13 @@ The launcher numbers the processes. Their jobs follow from --cluster and --ps::
     multi_worker             worker:0   worker:1    worker:2    worker:3
     parameter_server         chief      ps:0        worker:0    worker:1          with --ps=1
 
-With --tpu=slice one program, the coordinator, uses all hosts. It is a client of TensorFlow servers on the hosts::
+With --tpu=slice, the chief trains on all hosts, through a TensorFlow server on each host::
 
     host 0    chief: lingpipe train ──┬──> worker:0   server, holds the TPUs of host 0      child process of the chief
                                       │
     host 1                            └──> worker:1   server, holds the TPUs of host 1      lingpipe train itself
 
-Nothing here imports TensorFlow, because TensorFlow's import reads an environment variable that is set here.
+This module does not import TensorFlow, because that import reads a variable that `leave_tpu_to_server` sets.
 """
 
 import json
@@ -35,11 +35,11 @@ _SECONDS = 60
 
 
 class Launched(NamedTuple):
-    """What a launcher has started: the addresses 'host:port' of all processes, and the number of this process."""
+    """The processes that a launcher has started."""
 
     launcher: str
-    addresses: list[str]
-    rank: int
+    addresses: list[str]  # 'host:port' of each process
+    rank: int  # the number of this process
 
 
 def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: int | None = None,
@@ -47,7 +47,7 @@ def read(cluster_spec: str, task: str | None, mode: str, num_parameter_servers: 
     """Return the cluster of this process.
 
     Args:
-        cluster_spec: path of a file in the form of TF_CONFIG, or 'auto': TF_CONFIG, else the launcher's variables.
+        cluster_spec: path of a file in the form of TF_CONFIG. 'auto' takes TF_CONFIG, else the launcher's variables.
         num_parameter_servers: number of parameter servers, which launchers do not report.
 
     Raises:
@@ -84,7 +84,7 @@ def _counted(jobs):
 
 
 def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> dict[str, list[str]]:
-    """Return {job: addresses}, in the order of the processes."""
+    """Return the addresses of each job, in the order of the processes."""
     first, *others = launched.addresses
     if mode == cluster_config.MULTI_WORKER:
         return {'worker': launched.addresses}
@@ -103,7 +103,7 @@ def _jobs(launched: Launched, mode: str, num_parameter_servers: int | None) -> d
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
-    """Read the tasks of this Slurm job step from the variables that srun(1) sets. Return None without Slurm."""
+    """Return the processes of this Slurm job step, or None without Slurm."""
     if not environment.get('SLURM_JOB_ID'):
         return None
     job = environment['SLURM_JOB_ID']
@@ -121,7 +121,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Launched | None:
 
 
 def _places(environment: Mapping[str, str], hosts: list[str]) -> list[str]:
-    """Return the host of each Slurm task. Tasks must be distributed in blocks, as by srun --distribution=block."""
+    """Return the host of each Slurm task."""
     sizes = re.findall(r'(\d+)(?:\(x(\d+)\))?', environment['SLURM_STEP_TASKS_PER_NODE'])  # such as 2(x3),1
     counts = [int(size) for size, times in sizes for _ in range(int(times or 1))]
     nodes = [node for node, count in enumerate(counts) for _ in range(count)]
@@ -142,9 +142,10 @@ def _of_tpu_slice(environment):
 
 def read_slice(task: str | None = None,
                environment: Mapping[str, str] = os.environ) -> cluster_config.ClusterConfig:
-    """Return the cluster of a TPU slice. This process is the chief on host 0, worker:1 on host 1, and so on.
+    """Return the cluster of a TPU slice.
 
-    With `task='worker:0'`, this process is the server of host 0.
+    Args:
+        task: name of this host's server, such as 'worker:0'; None: on host 0 the chief, elsewhere the server.
 
     Raises:
         ValueError: a variable is missing or wrong, or `task` is not the server of this host.
@@ -167,13 +168,13 @@ def read_slice(task: str | None = None,
 
 def leave_tpu_to_server(config: cluster_config.ClusterConfig,
                         environment: MutableMapping[str, str] = os.environ) -> None:
-    """Keep the chief from loading TPUs that the server on its host uses. Call this before importing TensorFlow."""
+    """Keep the chief from loading TPUs that a server uses. Call this before importing TensorFlow."""
     if config.task_type == 'chief':
         environment[_LOAD_LIBRARY] = '0'
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Start the server of host 0: the chief's command line with --task=worker:0. The server ends with the chief."""
+    """Start the server of host 0, which ends with the chief. `command` is the chief's command line."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return waits.start([*command, '--task=worker:0'], env=own)
 

@@ -35,19 +35,19 @@ _ENVIRONMENT = {  # each process gets only a share of this machine
 
 
 def say(text: str, name: str = 'launcher') -> None:
-    """Print the line `text`, preceded by `name`, the name of its process."""
+    """Print a line that begins with `name`, the name of a process."""
     with _lock:
         sys.stdout.write(f'[{name}] {text}\n')
         sys.stdout.flush()
 
 
 class _Part:
-    """A process of the cluster. Its output lines begin with its name. Create this object in the main thread."""
+    """A process of the cluster."""
 
     def __init__(self, config, command):
         self.name = 'chief' if config.task_type == 'chief' else config.task.replace(':', ' ')
         self.code = None  # as `subprocess` gives it
-        self.process = waits.start(
+        self.process = waits.start(  # needs the main thread
             command, env={**_ENVIRONMENT, **os.environ, 'TF_CONFIG': config.to_json()}, text=True, errors='replace',
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -55,7 +55,7 @@ class _Part:
         say(f'{self.name} is process {self.process.pid}')
 
     def has_just_ended(self):
-        """Return whether the process has ended since the last call. If so, print its exit code or signal."""
+        """Return whether the process has ended since the last call, and report the end."""
         if self.code is not None or self.process.poll() is None:
             return False
         self.code = self.process.returncode
@@ -65,7 +65,8 @@ class _Part:
         return True
 
     def has_failed(self):
-        """Return whether the process failed by itself. Signals and the loss of a peer (`TRY_AGAIN`) do not count."""
+        """Return whether the process failed by itself."""
+        # A negative code is a signal. TRY_AGAIN is the loss of a peer.
         return self.code is not None and self.code > 0 and self.code != waits.TRY_AGAIN
 
     def _read(self):
@@ -74,7 +75,7 @@ class _Part:
 
 
 class LocalCluster:
-    """A local cluster. It ends when its leaders (the first `num_leaders` processes) end, or any process fails."""
+    """A cluster on this machine. The first `num_leaders` processes are its leaders."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:
@@ -83,7 +84,7 @@ class LocalCluster:
         self._num_signals = 0
 
     def run(self) -> int:
-        """Run until all leaders end or a process fails, and return the exit code."""
+        """Run until all leaders have ended or a process has failed. Return the exit code."""
         for number in waits.STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # such as SIGHUP under nohup
                 signal.signal(number, self._pass_on)
@@ -109,7 +110,7 @@ class LocalCluster:
         return next((part.code for part in self._leaders if part.code), 0)
 
     def _pass_on(self, number, unused_frame):
-        """Pass a signal to the leaders only. A third signal kills the leaders."""
+        """Pass a signal to the leaders, and kill them at the third signal."""
         self._num_signals += 1
         for part in self._leaders:  # a leader needs the others until it ends
             part.process.send_signal(number if self._num_signals < 3 else signal.SIGKILL)
@@ -131,7 +132,7 @@ class LocalCluster:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a cluster; return its exit code."""
+    """Run a cluster, and return its exit code."""
     given, command, mode = _parse(arguments)
     if given.in_own_network:
         _set_up_loopback()
@@ -144,7 +145,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _parse(arguments):
-    """Return the launcher's options, the command that all processes run, and its value of --cluster, or None."""
+    """Return the launcher's options, the command of all processes, and the value of --cluster."""
     parser = argparse.ArgumentParser(
         prog='lingpipe local_cluster', usage='%(prog)s [options] -- lingpipe train ...',
         description=(__doc__ or '').split('\n')[0])
@@ -193,7 +194,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Print and return whether the cluster can have its own network. If `command` has a URL, only return False."""
+    """Return whether the cluster can have its own network."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(

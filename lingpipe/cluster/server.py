@@ -23,23 +23,21 @@ _SECONDS_TO_LEAVE = 25  # Kubernetes and Slurm kill a process 30 s after they ha
 
 def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gpus: bool = True,
           use_all_cores: bool = False, is_replaceable: bool = False) -> NoReturn:
-    """Lend the devices of this process to the cluster until training ends or a signal arrives.
+    """Lend the devices of this process to the cluster until training ends, then exit.
 
-    At a signal, this process tells the chief, which finishes the step, writes a checkpoint and ends training. But if
-    `is_replaceable` is set and another worker serves, training continues, and the chief is not told. In both cases,
-    this process ends when training ends, at a second signal, or after 25 seconds at most. The chief sends the exit
-    code. Without one, it is `waits.TRY_AGAIN`.
+    At a signal, this process asks the chief to end training with a checkpoint, unless the other workers continue. The
+    process exits within about 25 seconds. The exit code comes from the chief, or is `waits.TRY_AGAIN`.
 
     Args:
         num_cpu_devices: number of devices into which TensorFlow splits the CPU.
-        use_all_cores: whether operations may use all cores, as the host of accelerators needs. Otherwise each CPU
-            device has one thread.
+        use_all_cores: whether an operation may use all cores. Otherwise, an operation uses one thread.
+        is_replaceable: whether training may continue with the other workers after a signal.
 
     Raises:
         RuntimeError: the port stays taken.
     """
     answers.listening(config).close()  # else TensorFlow would not say what is wrong
-    events: queue.SimpleQueue[int] = queue.SimpleQueue()
+    events: queue.SimpleQueue[int] = queue.SimpleQueue()  # exit codes from the chief, and `_SIGNAL`
     _catch_signals(events)
     server = _start(config, num_cpu_devices, use_gpus, use_all_cores)
     devices = f'{num_cpu_devices} CPU device{"s" * (num_cpu_devices > 1)}'
@@ -59,7 +57,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
 
 def _after_signal(config, target, is_replaceable, events):
-    """Ask the chief to stop, or leave training to other workers. Return the next event, or None at a timeout."""
+    """Ask the chief to stop unless others replace this worker, and return the next event."""
     others = [config.address_of(name) for name in config.tasks('worker') if name != config.task]
     if is_replaceable and any(map(answers.is_open, others)):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
@@ -78,7 +76,7 @@ def _catch_signals(events):
 
 
 def _next(events, seconds):
-    """Return the next event (the exit code from the chief, or `_SIGNAL`), or None after `seconds`."""
+    """Return the next event, or None after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):

@@ -1,4 +1,4 @@
-"""Waits with a name and a limit. Warnings say what is awaited. At the limit, the process ends with a message.
+"""Waits with a name and a limit. Warnings name the wait. At the limit, the process ends with a message.
 
 ::
 
@@ -6,7 +6,7 @@
 
     wait ── 30 s ── warning ── 30 s ── warning ── 60 s ── warning ── 120 s ── ... ── 3600 s ── message, exit code 75
 
-Python cannot interrupt a TensorFlow call that blocks. So a thread watches the time, and ends the process.
+A thread watches the time, because Python cannot interrupt a TensorFlow call that blocks.
 """
 
 import ctypes
@@ -46,15 +46,15 @@ def end_process(sentence: str) -> NoReturn:
 
 
 class Wait:
-    """A `with` block that may have to wait. A thread logs warnings, and by default ends the process at the limit.
+    """A `with` block that may have to wait. A thread logs warnings, and ends the process at the limit.
 
     Args:
         what: what the process waits for, as a noun phrase.
         seconds: the limit; 0: no limit, only warnings.
         setting: text that names the setting of the limit, such as 'train.input_timeout_seconds=600', or ''.
-        details: function that is called for each message, and returns further sentences or ''.
-        position: function that returns the progress of the work. A change restarts the clock. If it returns None,
-            nothing waits, and the clock stops. By default, the clock runs from the start to the end of the block.
+        details: function that returns further sentences for each message, or ''.
+        position: function that returns the progress of the work. A change restarts the clock, and None stops
+            the clock. By default, the clock runs during the whole block.
         on_timeout: function that the thread calls at the limit, with the message; None: `end_process`.
         is_urgent: function that returns whether the process was asked to stop. If so, the limit is at most 5 seconds.
         first_warning_seconds: seconds before the first warning; None: 30. The maximum is a quarter of the limit.
@@ -129,7 +129,7 @@ class Wait:
 
 
 def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[], str] = str) -> Wait:
-    """Return the `Wait` for a checkpoint. `verb` is 'written' or 'read'; see `Wait` for the other arguments."""
+    """Return the `Wait` for a checkpoint. `verb` is 'written' or 'read'."""
     return for_files(f'checkpoint {path} to be {verb}', seconds, details)
 
 
@@ -139,16 +139,16 @@ def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wa
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start a program in its own process group: Ctrl+C reaches only the parent, which ends the child.
+    """Start a program in its own process group, which Ctrl+C does not reach.
 
-    Call this from the main thread, because Linux kills the child when the starting thread ends.
+    Call this from the main thread, because Linux kills the program when the calling thread ends.
     """
     parent = os.getpid()
     return subprocess.Popen(command, process_group=0, preexec_fn=lambda: die_with(parent), **options)
 
 
 def die_with(parent: int) -> None:
-    """Let the system kill this process when the thread that started it ends. `parent` is the parent's process id."""
+    """Make Linux kill this process when the thread that started it ends. `parent` is the id of the parent process."""
     if hasattr(_libc, 'prctl'):
         _libc.prctl(_SET_SIGNAL_AT_DEATH_OF_PARENT, signal.SIGKILL)
     if os.getppid() != parent:  # the parent has ended meanwhile

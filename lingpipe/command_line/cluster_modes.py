@@ -1,4 +1,4 @@
-"""What the processes of each job in a cluster do, by --cluster.
+"""The work of each process in a cluster, by its job and --cluster.
 
                         chief            worker         ps
     pipeline            trains           serves
@@ -74,7 +74,7 @@ def _lead(config, train):
 
 
 def _num_cpu_devices(body, config, mode):
-    """Return how many CPU devices a server makes: one per partition that it holds; 1 on a ps, or with 'auto'."""
+    """Return the number of CPU devices of a server."""
     if config.task_type == 'ps' or 'auto' in (body.num_partitions, body.num_replicas):
         return 1
     num_stages = body.num_partitions * body.num_replicas

@@ -27,7 +27,7 @@ _INSTALLED = tuple({sysconfig.get_path(name) for name in ('stdlib', 'platstdlib'
 
 
 def run() -> None:
-    """Run the command of `sys.argv`, and exit."""
+    """Run the command line in `sys.argv`, and exit."""
     program, *words = sys.argv
     if not sys.stderr.isatty():
         os.environ.setdefault('TQDM_DISABLE', '1')  # the progress bar of TFDS would fill files with lines
@@ -48,7 +48,7 @@ _TOOLS = {'doctor': doctor.main, 'new': modes.main}
 
 
 def _use(tool, words):
-    """Run a sub-command that is not a mode. Return its exit code."""
+    """Run a tool such as `doctor`, and return its exit code."""
     try:
         return tool(words)
     except (ValueError, OSError) as error:
@@ -57,7 +57,7 @@ def _use(tool, words):
 
 
 def _with_mode(words):
-    """Replace a first word such as `train` by --mode=train. Exit if --mode was given too."""
+    """Replace a first word such as `train` by --mode=train."""
     first, *others = words
     if first not in topics.MODES:
         return words
@@ -68,7 +68,7 @@ def _with_mode(words):
 
 
 def _parsed(arguments):
-    """Parse the flags, and return the other words. Exit if a flag is wrong."""
+    """Parse the flags, and return the other words."""
     try:
         return FLAGS(arguments)
     except flags.Error as error:
@@ -81,7 +81,7 @@ def _usage_error(error):
 
 
 def _experiment():
-    """Return the experiment's params after overrides, and {dataset: Params} of the evaluation inputs."""
+    """Return the experiment's params after overrides, and the inputs of evaluations."""
     experiment = model_registry.GetClass(FLAGS.model)()
     params = model_registry.GetParams(FLAGS.model, 'Train')
     evaluated = [name for name in experiment.GetDatasetNames() if name != 'Train']
@@ -96,7 +96,7 @@ def _experiment():
 
 
 def _place(params):
-    """Set up the devices. Return the params, with each 'auto' replaced, and the `Placement`."""
+    """Set up the devices, and return the params without 'auto', and the `Placement`."""
     from lingpipe.devices import device_kinds
     from lingpipe.placements import pipeline_hosts
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()
@@ -148,7 +148,7 @@ def _checked_main(arguments):
         likely = wording.close(arguments[1], [*topics.MODES, *topics.TOOLS])
         raise app.UsageError(f'{arguments[1]!r} is not a flag: flags are given as --name=value.'
                              + (f' Did you mean the mode {" or ".join(likely)}?' if likely else ''))
-    if FLAGS.mode == 'train' or FLAGS.follow:
+    if FLAGS.mode == 'train' or FLAGS.follow:  # the results are in files
         startup.outlive_readers()
     if not FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
@@ -192,7 +192,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the last traceback line of user code, with file and line number. Return '' if there is none."""
+    """Return the place and the text of the last line of user code in the traceback, or ''."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if _is_users(frame.filename):
             return f'{frame.filename}, line {frame.lineno}: {frame.line}'

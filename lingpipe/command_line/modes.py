@@ -1,4 +1,4 @@
-"""What the command does in each mode, and in its tool `new`."""
+"""The modes of the command, and its tool `new`."""
 
 import importlib.util
 import keyword
@@ -187,7 +187,7 @@ def _report(params, unused_datasets, unused_placement, given):
 
 
 def _accelerator(given):
-    """Return --accelerator; without it, the TPU of --tpu_topology if --compile is given, else None."""
+    """Return the accelerator to plan for, or None."""
     from lingpipe.tools import tpu_compiler
     if given.accelerator or not given.compile:
         return given.accelerator
@@ -205,7 +205,7 @@ def main(words: Sequence[str]) -> int:
     """Write the params file of a new model below the current folder. Return the exit code.
 
     Args:
-        words: the name of the module, such as 'my_model', or 'params.my_model' for a file in the folder params/.
+        words: one word, the name of the module, such as 'my_model' or 'params.my_model'.
 
     Raises:
         ValueError: `words` is not one name, or the name is invalid or taken.

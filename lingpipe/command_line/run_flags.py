@@ -90,7 +90,7 @@ flags.DEFINE_float(
 
 
 def prompts(given: flags.FlagValues) -> list[str]:
-    """Return the prompts of --prompt or --prompt_file. Raise UsageError if both were given."""
+    """Return the prompts of --prompt or --prompt_file. Raise UsageError if both flags were given."""
     if given.prompt_file is None:
         return [given.prompt]
     if given['prompt'].present:

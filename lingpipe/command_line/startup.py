@@ -43,7 +43,7 @@ def allow_all_characters() -> None:
 
 
 def outlive_readers() -> None:
-    """Let this process continue when nobody reads its output any more, because its results are in files."""
+    """Let this process continue when nobody reads its output any more."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does, but not `lingpipe` in its other modes
     sys.stdout, sys.stderr = _Unfailing(sys.stdout), _Unfailing(sys.stderr)
 
@@ -75,15 +75,11 @@ class _Unfailing:
 
 
 def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) -> None:
-    """Import TensorFlow without printing its log lines.
-
-    The lines are printed if the import fails, if TensorFlow cannot use this machine's GPU, or if the user has chosen a
-    level. Afterwards warnings and errors are logged.
+    """Import TensorFlow without its usual log lines.
 
     Args:
-        find_devices: whether to look for accelerators too. TensorFlow logs an error if there are none.
-        shows_warnings: False in a cluster. There TensorFlow warns at each save over several machines, and logs many
-            lines when a machine is lost. LingPipe's own error reports the cause of the loss.
+        find_devices: whether to look for accelerators too.
+        shows_warnings: whether TensorFlow logs warnings and errors after the import.
 
     Raises:
         UsageError: the environment names another backend of Keras.
@@ -98,13 +94,14 @@ def import_tensorflow(find_devices: bool = True, shows_warnings: bool = True) ->
         if _LEVEL in os.environ:
             import tensorflow as tf
             return
-        # Warnings and errors, because some failures of devices report their reason nowhere else.
+        # Warnings and errors, because some failures of devices report their reason nowhere else. In a cluster, a lost
+        # machine would cause many.
         os.environ[_LEVEL] = _WARNINGS_AND_ERRORS if shows_warnings else _FATAL
         with _log_lines_held_back() as held:  # TensorFlow writes these lines before it reads the level
             import tensorflow as tf
             finds_gpu = find_devices and tf.config.list_physical_devices('GPU')
             held.are_harmless = not find_devices or finds_gpu or not os.path.exists(_NVIDIA_DRIVER)
-        if not shows_warnings:
+        if not shows_warnings:  # TensorFlow warns at each save over several machines
             tf.get_logger().addFilter(lambda record: 'MultiDeviceSaver.save' not in record.getMessage())
 
 

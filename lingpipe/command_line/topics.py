@@ -53,19 +53,19 @@ TOPICS = (
 
 
 def program() -> str:
-    """Return the command as it was typed."""
+    """Return the command as the user typed it, without arguments."""
     name = os.path.basename(sys.argv[0])
     return {'__main__.py': 'python -m lingpipe', 'run.py': 'python run.py'}.get(name, 'lingpipe')
 
 
 def is_asked_for(words: Sequence[str]) -> bool:
-    """Return whether to show help: `words` are empty or ask for it."""
+    """Return whether `words` are empty or ask for help."""
     is_named = 'help' in words[:2] and not words[0].startswith('-')  # elsewhere it is a value, such as a prompt
     return not words or is_named or any(word in _HELP for word in words)
 
 
 def text(words: Sequence[str]) -> str:
-    """Return the help of the mode or tool that `words` name, else of all modes and tools."""
+    """Return the help of the mode or tool in `words`, or of all modes and tools."""
     if words and words[0] in TOOLS:
         return _row(words[0], TOOLS[words[0]])
     given = [word.removeprefix('--mode=') for word in words]

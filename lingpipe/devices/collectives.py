@@ -1,4 +1,4 @@
-"""Sums over pipelines that train together: of gradients, metrics, and statistics inside layers."""
+"""Sums of gradients, metrics and layer statistics over pipelines that train together."""
 
 import contextlib
 import functools
@@ -25,8 +25,7 @@ _groups: dict[tuple[int, int], int] = {}  # (stage, group size) -> number that g
 class Group:
     """The pipelines that train together, each with its own step. This base class is a single pipeline.
 
-    A step calls `current()` once, and passes the group to code that sums over the group. With one pipeline, sums cost
-    nothing. Subclasses are the workers of a cluster and the replicas of a TPU system.
+    Subclasses are the workers of a cluster and the replicas of a TPU system.
 
     Attributes:
         index: the number of this pipeline. It is 0 if one program runs all pipelines.
@@ -46,13 +45,13 @@ class Group:
     def sum(self, device: str, tensors: Any) -> Any:
         """Sum a nest of tensors over the group, on each pipeline's `device`. Shapes must be known.
 
-        The sums are the same everywhere, bit for bit.
+        All pipelines get the same sums, bit for bit.
         """
         return tensors
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combine the values of a variable over the pipelines, after a batch in which a layer assigned it.
+        """Combine the values that layers have assigned to a variable in the pipelines.
 
         Args:
             aggregation: field of the Keras variable. 'mean' averages the values, and 'sum' adds up their changes. Any
@@ -62,10 +61,10 @@ class Group:
         return after
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum a float tensor over groups of consecutive pipelines, inside a compiled program. Also sum its gradient.
+        """Sum a float tensor over groups of consecutive pipelines, inside a compiled program. Sum the gradient too.
 
         Raises:
-            ValueError: each pipeline is a compiled program of its own. Programs cannot wait for each other.
+            ValueError: each pipeline is a compiled program of its own.
         """
         raise ValueError(
             f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
@@ -73,11 +72,15 @@ class Group:
             'group_size=1.')
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the current pipeline's index. If it is known only at run time, it is an int64 scalar on `device`."""
+        """Return the index of this pipeline, as an int or an int64 scalar on `device`."""
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context to create variables on a core of each replica. Without `LogicalCores`, raise ValueError."""
+        """Return a context to create variables on a core of each replica.
+
+        Raises:
+            ValueError: this group is not a `LogicalCores`.
+        """
         raise ValueError(f'A variable on {device} belongs to replicas that are not known. Build the pipeline inside '
                          '`with cores.active()`, where cores is a LogicalCores.')
 
@@ -93,9 +96,8 @@ def current() -> Group:
 def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], owners: Sequence[str]) -> list[tf.Tensor]:
     """Sum the gradients of one stage over the replicas, in the current graph.
 
-    Every weight has one owner, the device that stores it. The weights of a stage are spread over its devices in all
-    replicas. Each method sends a weight's gradient sum to the weight's owner. Sums for different owners run at the same
-    time, which keeps all links busy::
+    Every weight has one owner, the device that stores it. The weights of a stage are spread over all replicas. Each
+    method sends a weight's gradient sum to the weight's owner. Sums for different owners run at the same time::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its tensors
@@ -154,7 +156,7 @@ def _grid(entries: list, num_columns: int) -> list[list]:
 
 
 def _along_rows(grid: list, row: int, column: int) -> list[tf.Tensor]:
-    """Sum each row of `grid` into its entry at `column`. Then sum this column into its entry at `row`."""
+    """Sum each row into its entry at `column`, then this column into its entry at `row`."""
     entries = [(line[column][0], _chain(line, column)) for line in grid]
     return _chain(entries, row)
 
@@ -237,15 +239,13 @@ def equal_groups(group_size: int, num_replicas: int) -> int:
 
 
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-    """Sum a tensor over a group of consecutive replicas, at the same micro-batch. Also sum its gradient.
+    """Sum a tensor over a group of consecutive replicas, for the same micro-batch. Sum the gradient too.
 
-    The sum is a collective operation inside a stage's function. Every member waits for the other members in its forward
-    action, and again in its backward action. All members follow the same schedule, so no member waits forever. If one
-    program runs all replicas, as on logical cores of a TPU, the sum is an all-reduce of that program.
+    The replicas wait for each other, and must follow the same schedule.
 
     Args:
         tensor: float32 tensor of a known shape.
-        group_size: number of replicas in a group. With fewer replicas, all form one group.
+        group_size: number of replicas in a group. If there are fewer replicas, they form one group.
 
     Raises:
         ValueError: the groups are not equal, or XLA compiles each replica separately.
@@ -277,7 +277,6 @@ def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica)
 
 
 def _all_reduce(tensor: tf.Tensor, group_size: int, group: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Sum a tensor over a group."""
     return tf.raw_ops.CollectiveReduceV2(  # no timeout: TensorFlow would keep a thread until the timeout ends
         input=tensor, group_size=group_size, group_key=group, instance_key=key, ordering_token=[], merge_op='Add',
         final_op='Id')

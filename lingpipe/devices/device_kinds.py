@@ -44,7 +44,7 @@ def host_of(device: str) -> str:
 
 
 def kind_of(device: str | None) -> str | None:
-    """Return a device's type, such as 'GPU'. None if the name has no type or is not the name of a device."""
+    """Return a device's type, such as 'GPU', or None if the name has no type."""
     try:
         return tf.DeviceSpec.from_string(device or '').device_type
     except ValueError:
@@ -58,32 +58,32 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
         CPU, GPU            call of a function
         TPU                 call of a function that XLA compiles
-        logical core        the operations themselves: inside a call they would have no core
+        logical core        the operations themselves
     """
     if is_logical_core(device):
-        return function
+        return function  # inside a call, the operations would have no core
     return tf.function(function, autograph=False, jit_compile=must_compile(device) or None,
                        experimental_attributes={'_noinline': True})  # keeps a step's graph small
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Build a few operations on a device. If XLA must compile everything there, the operations become one call."""
+    """Build the operations of a small function on a device, as one call if XLA must compile them."""
     with tf.device(device):
         return operations(device, function)(*arguments)
 
 
 def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a small function that is called several times on one device. See `call`."""
+    """Wrap a small function for several calls on one device. See `call`."""
     return one_call(device, function) if must_compile(device) else function
 
 
 def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function` to run on the host if `device` cannot run single operations. An inner `tf.device` wins."""
+    """Wrap `function` to run on the host if `device` cannot run single operations."""
     if not must_compile(device):
         return function
 
     def on_host(*arguments: Any) -> Any:
-        with tf.device(for_single_operations(device)):
+        with tf.device(for_single_operations(device)):  # a `tf.device` inside the function wins
             return function(*arguments)
 
     return on_host
@@ -92,7 +92,7 @@ def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any
 def use_virtual_devices(num_devices: int) -> None:
     """Split the CPU into virtual devices for pipelines. Call this before TensorFlow or Keras does anything.
 
-    Each operation uses one thread of a shared pool, and leaves the other threads to other devices.
+    Each operation then uses one thread of a pool that all devices share.
     """
     try:
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -115,7 +115,7 @@ def configure_graph_optimizer() -> None:
 
 @contextlib.contextmanager
 def without_graph_optimizer() -> Iterator[None]:
-    """Switch off the graph optimizer for functions that this thread traces or first calls in the `with` block."""
+    """Switch off the graph optimizer for new functions of this thread in the `with` block."""
     context = eager_context.context()
     options = context.function_call_options
     config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)
@@ -128,17 +128,18 @@ def without_graph_optimizer() -> Iterator[None]:
 
 
 def has(*kinds: str) -> bool:
-    """Return whether this machine has a device of any of `kinds`. Devices are not set up."""
+    """Return whether this machine has a device of one of `kinds`, without setting up devices."""
     return any(tf.config.list_physical_devices(kind) for kind in kinds)
 
 
 def stage_devices(num_stages: int, kind: str | None = None) -> list[str]:
-    """Choose a device for each stage: accelerators if there are any, else virtual CPUs.
-
-    With fewer devices than stages, some stages share a device, and a warning says so.
+    """Choose a device for each stage. If there are too few devices, stages share devices.
 
     Args:
-        kind: 'CPU', 'GPU' or 'TPU'; None takes the best kind that this machine has.
+        kind: 'CPU', 'GPU' or 'TPU'; None: accelerators if there are any, else virtual CPUs.
+
+    Raises:
+        ValueError: there is no device of this kind.
     """
     devices = _devices(kind)
     if not devices:
@@ -155,19 +156,19 @@ def stage_devices(num_stages: int, kind: str | None = None) -> list[str]:
 
 
 def _devices(kind: str | None = None) -> list[str]:
-    """Return the names of all devices of a kind. None: the first kind that has devices."""
+    """Return the names of all devices of `kind`, by default of the best kind."""
     found = [[device.name for device in tf.config.list_logical_devices(kind) if device.name.startswith(_process)]
              for kind in ([kind] if kind else [*_ACCELERATORS, 'CPU'])]
     return next(filter(None, found), [])
 
 
 def num_devices() -> int:
-    """Return the number of devices for stages: accelerators, else virtual CPUs."""
+    """Return the number of accelerators, or of virtual CPUs if there are none."""
     return len(_devices())
 
 
 def use_processes(prefix: str) -> None:
-    """Restrict later choices of stage devices to names with this `prefix`. '/job:worker/' allows all workers."""
+    """Restrict later choices of devices to names with a prefix, such as '/job:worker/' for all workers."""
     global _process
     _process = prefix
 

@@ -1,4 +1,4 @@
-"""Devices of variables: creating, moving, reading and assigning variables there."""
+"""Creating, moving, reading and assigning variables on their devices."""
 
 import contextlib
 import functools
@@ -24,15 +24,14 @@ def native(variable: keras.Variable | tf.Variable) -> tf.Variable:
 
 
 def is_allocated(variable: keras.Variable) -> bool:
-    """Return whether a Keras variable has a value, and so takes memory."""
+    """Return whether a Keras variable has a value."""
     return variable._value is not None  # pylint: disable=protected-access
 
 
 def move(variable: keras.Variable, device: str) -> None:
     """Move a Keras variable to another device, in place.
 
-    Every `tf.function` that was traced earlier is traced again. Code that still reads the old copy, such as a
-    `tf.types.experimental.ConcreteFunction`, fails.
+    Every `tf.function` that was traced earlier is traced again. A `ConcreteFunction` that reads the old copy fails.
     """
     old = variable.value
     if is_same_device(device, device_of(old)):
@@ -48,14 +47,14 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Return the device that stores a variable: its name in `devices`, or its full name if it is not there."""
+    """Return the device that stores a variable, if possible by its name in `devices`."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 
 
 @functools.cache
 def is_same_device(name: str, full_name: str) -> bool:
-    """Return whether `name`, such as 'GPU:1', means the device `full_name`. `full_name` is at least as precise."""
+    """Return whether `name`, such as 'GPU:1', means the device `full_name`."""
     full = tf.DeviceSpec.from_string(full_name)
     return full.make_merged_spec(tf.DeviceSpec.from_string(name)) == full
 
@@ -110,7 +109,7 @@ def read_variable(variable: keras.Variable) -> tf.Tensor:
 
 
 def read_unwatched(variable: keras.Variable) -> tf.Tensor:
-    """Read a Keras variable without making gradient tapes watch it. The caller handles the gradient."""
+    """Read a Keras variable without making gradient tapes watch it."""
     return tf.raw_ops.ReadVariableOp(resource=variable.value.handle, dtype=variable.dtype)
 
 
@@ -131,7 +130,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """Copy values to the devices of the stages.
 
     Args:
-        values: what `read_values` returned for these stages, or for other replicas of them.
+        values: result of `read_values` for these stages, or for the stages of another replica.
     """
     def on(stage: Any, variable: Any, value: Any) -> tf.Tensor:
         is_here = is_same_device(stage.device, device_of(variable))
@@ -146,7 +145,7 @@ def bring(stages: Sequence[Any], values: Sequence[Any]) -> list[Any]:
 
 
 def assign(updates: Iterable[tuple[keras.Variable | tf.Variable, tf.Tensor]]) -> list[Any]:
-    """Assign new values to variables on their devices. Return []."""
+    """Assign new values to variables on their devices. Return an empty list."""
     for variable, value in updates:
         with tf.device(device_of(variable)):
             variable.assign(value)

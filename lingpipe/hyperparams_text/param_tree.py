@@ -1,4 +1,4 @@
-"""A tree of Params and containers, and paths such as `body.layers[3].units` to its values."""
+"""Trees of Params and containers, and paths to their values, such as `body.layers[3].units`."""
 
 import ast
 import copy
@@ -36,9 +36,9 @@ def is_sequence(value: Any) -> bool:
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return the [(key, child), ...] of Params or a container, or None for any other value.
+    """Return the pairs (key, child) of Params or a container, or None for any other value.
 
-    Keys are the names of fields, the indices of a list or tuple, or the keys of a dict.
+    A key is the name of a field, an index, or a key of a dict.
     """
     if is_params(value):
         return list(value.IterParams())
@@ -48,7 +48,7 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def rebuild(container: Any, new_children: list[Any]) -> Any:
-    """Return a new container with the type and keys of `container`. `new_children` are in the order of the keys."""
+    """Return a copy of `container` with new children, in the order of `children(container)`."""
     if isinstance(container, tuple):
         return type(container)(new_children)
     rebuilt = copy.copy(container)
@@ -60,7 +60,7 @@ def rebuild(container: Any, new_children: list[Any]) -> Any:
 
 
 def replace_children(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Copy a container with `function(child)` for each child. Return Params and other values unchanged."""
+    """Copy a container with `function(child)` for each child. Return any other value unchanged."""
     pairs = None if is_params(value) else children(value)
     return value if pairs is None else rebuild(value, [function(child) for _, child in pairs])
 
@@ -128,7 +128,10 @@ def holds_params(value: Any) -> bool:
 
 
 def walk(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield each (path, value) inside Params or a container, depth first. Only values that hold Params are entered."""
+    """Yield (path, value) for all values inside Params or a container, depth first.
+
+    A container without Params is a single value.
+    """
     for key, child in children(value) or []:
         child_path = (path + (f'.{key}' if is_params(value) else f'[{key!r}]')).removeprefix('.')
         yield child_path, child
@@ -137,7 +140,7 @@ def walk(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
 
 
 def copy_value(value: Any) -> Any:
-    """Return a deep copy of `value` in which no Params are shared. Functions, modules and tensors are not copied."""
+    """Return a deep copy of `value` that shares functions, modules and tensors."""
     if is_params(value):
         return value.Copy()
     if children(value) is not None:
@@ -153,7 +156,7 @@ def _is_tensor(value):
 
 
 def equal(first: Any, second: Any) -> bool:
-    """Return whether two values are equal. Unlike with `==`, NaN equals NaN, and arrays are compared as a whole."""
+    """Return whether two values are equal. NaN equals NaN, and arrays are compared as a whole."""
     if first is second:
         return True
     pairs, others = children(first), children(second)
@@ -170,5 +173,5 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def _kind(value):
-    """Return the kind of `value`: list, tuple, dict or object."""
+    """Return the built-in class of a container, or `object`."""
     return next(kind for kind in (list, tuple, dict, object) if isinstance(value, kind))

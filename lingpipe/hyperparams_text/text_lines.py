@@ -52,8 +52,8 @@ def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, st
     """Set the fields of `params` that a text names.
 
     Args:
-        kinds: {path: type} as ToTextWithTypes writes it (`int`, `list[3]`, ...); may be empty.
-        words_are_strings: whether an unknown word without quotes is a string, not an error, in lists and None fields.
+        kinds: {path: type} as ToTextWithTypes writes it, such as `int` or `list[3]`; may be empty.
+        words_are_strings: whether an unknown word without quotes is a string, not an error.
     """
     reader = _Reader(params, kinds, value_text.Names(params, words_are_strings))
     changes = [_change(path, text) for path, text in entries]
@@ -75,7 +75,7 @@ def _change(path, text):
 
 
 class _Reader:
-    """Applies entries to Params, one after another."""
+    """A reader that sets fields of Params from text."""
 
     def __init__(self, params, kinds, names):
         self._params = params
@@ -83,7 +83,7 @@ class _Reader:
         self._names = names
 
     def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
-        """Change the value at `steps` as `text` says. `change` is the kind of change, such as `_VALUE_CHANGE`."""
+        """Change the value at `steps` as `text` says."""
         if change == _SHAPE_CHANGE:
             self._reshape(steps, text)
         elif change == _VALUE_CHANGE or not self._replace_params(steps, text):
@@ -101,7 +101,7 @@ class _Reader:
         return value_text.parse(text, current, self._kinds.get(steps[-1].path, type(current).__name__), self._names)
 
     def _replace_params(self, steps, text):
-        """Set new Params of the class that `text` names, instead of Params or None. Return whether they were set."""
+        """Replace Params if `text` names another class, and return whether they were replaced."""
         owner = param_tree.descendant(self._params, steps[:-1])
         is_params = param_tree.is_params(owner)
         if param_tree.holds_params(owner) and not (is_params and 'cls' in owner):
@@ -134,7 +134,7 @@ class _Reader:
 
 
 def _keep_changes(old, old_defaults, new):
-    """Copy the changed fields of `old` to `new`: the fields that differ from `old_defaults`."""
+    """Copy the fields of `old` that differ from `old_defaults` to `new`."""
     defaults = dict(param_tree.children(old_defaults) or [])
     for name, value in old.IterParams():
         is_default = name in defaults and param_tree.equal(value, defaults[name])

@@ -1,4 +1,4 @@
-"""The text of a value: a Python literal, with names for classes and functions."""
+"""Conversion between values and Python literals, with names for classes and functions."""
 
 import ast
 import inspect
@@ -26,11 +26,11 @@ _ClassOrFunction = TypeVar('_ClassOrFunction')
 
 def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
                  key: str | None = None) -> _ClassOrFunction:
-    """Let texts name a class or function as `type/module/Name`. Usable as a decorator.
+    """Let texts name a class or function as `type/module/Name`. This can be a decorator.
 
     Args:
         params: function that returns fresh Params of the class; None: its `Params()` classmethod, if it has one.
-        key: the `module/Name` in texts; None: the module that defines `obj`, and its name there.
+        key: the `module/Name` in texts; None: the module and the name of the definition.
 
     Raises:
         TypeError: `obj` is not a class or function.
@@ -46,7 +46,7 @@ def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
 
 
 def fresh_params(cls: Any) -> Any:
-    """Return new Params of the class `cls`. None if `cls` is not a class or has no Params."""
+    """Return new Params of the class `cls`, or None if it has no Params."""
     if not isinstance(cls, type):
         return None
     factory = _params_factories.get(cls, getattr(cls, 'Params', None))
@@ -55,7 +55,7 @@ def fresh_params(cls: Any) -> Any:
 
 
 def is_reference(value: Any) -> bool:
-    """Return whether `value` is a class, or a function not bound to an instance. Its text is `type/module/Name`."""
+    """Return whether `value` is a class or a function that a text can name."""
     if isinstance(value, type):
         return True
     bound_to = getattr(value, '__self__', None)
@@ -69,10 +69,10 @@ def reference_key(value: Any) -> str:
 
 
 class Names:
-    """The classes and functions that a text can name: registered ones, and those inside `params`.
+    """The classes and functions that a text can name. `RegisterType` or `params` provide them.
 
     Args:
-        words_are_strings: whether an unknown word without quotes is a string, not an error, in lists and None fields.
+        words_are_strings: whether an unknown word without quotes is a string, not an error.
     """
 
     def __init__(self, params: Any, words_are_strings: bool) -> None:
@@ -81,7 +81,7 @@ class Names:
         self.add_held_by(params)
 
     def add_held_by(self, value: Any) -> None:
-        """Add `value` if it is a class or function, else all classes and functions inside it."""
+        """Add `value`, or the classes and functions inside `value`."""
         if is_reference(value):
             others = self._objects.setdefault(reference_key(value), [])
             others += [value] if value not in others else []
@@ -90,7 +90,7 @@ class Names:
                 self.add_held_by(held)
 
     def find(self, key: str) -> Any:
-        """Return the class or function of a `module/Name`. Raise ValueError if there is none, or more than one."""
+        """Return the class or function of a `module/Name`. Raise ValueError unless there is exactly one."""
         found = self._objects.get(key, [])
         if len(found) > 1:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
@@ -102,7 +102,7 @@ class Names:
 
 
 def format_value(value: Any) -> str:
-    """Return the text of a value without Params. If the value has no text form, return the name of its type."""
+    """Return the text of a value that holds no Params. An unknown object becomes the name of its type."""
     return 'NoneType' if value is None else _literal(value)
 
 
@@ -130,7 +130,7 @@ def _literal_of_container(value):
 
 
 def _is_instance(value, module, name):
-    """Return whether `value` is an instance of class `name` of a module, without importing the module."""
+    """Return whether `value` has the class `name` of a module, without importing the module."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
 
 
@@ -144,7 +144,7 @@ def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
         type_name: name of the field's type, as ToTextWithTypes writes it. Only bool, int, float and str have an effect.
 
     Raises:
-        ValueError: the text has no value of that type. The caller puts the field and the text before the message.
+        ValueError: the text has no value of that type. The message does not name the field.
     """
     if text in ('None', 'NoneType'):
         return None
@@ -161,7 +161,7 @@ def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
 
 
 def _read_leniently(text, type_name, names):
-    """Return the value of a text. A string field takes text without quotes; a number field takes a quoted number."""
+    """Return the value of a text that may have too many or too few quotes."""
     try:
         value = _read(text, names, words_are_strings=True) if text else ''
     except ValueError:
@@ -195,7 +195,7 @@ _CONVERTERS = {'bool': _as_bool, 'int': _as_int, 'float': _as_float, 'str': lamb
 
 
 def _read(text, names, words_are_strings):
-    """Return the value of a text: a container in brackets, a quoted string, a reference, or one word."""
+    """Return the value of a literal, a reference or a word."""
     if not text:
         raise ValueError('has no value.')
     if not re.match(rf'[\[({{"\']|{REFERENCE}', text):
@@ -210,7 +210,7 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Rewrite a token for `ast.literal_eval`. A word becomes a tuple with its bytes; a string stays a string."""
+    """Rewrite a token for `ast.literal_eval`, where a word becomes a tuple with bytes."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') fails, 'a''b' does not
 
 

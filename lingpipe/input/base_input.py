@@ -35,7 +35,7 @@ def paths_of(files: str) -> list[str]:
 
 
 def filled_up(batches: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """Pad the last batch with rows of zeros, which have weight 0. All batches get the static size `batch_size`."""
+    """Pad the last batch with rows of zeros to the static size `batch_size`."""
 
     def filled(part):
         missing = [[0, batch_size - tf.shape(part)[0]]] + [[0, 0]] * (part.shape.rank - 1)
@@ -49,15 +49,14 @@ class BaseInput:
 
     A subclass extends `Params()`. Its static method `InputSpec(params)` returns `tf.TensorSpec`s for the nest of inputs
     in a batch, and prepares no data. A subclass overrides `TargetSpec(params)` if targets are not labels and weights.
-    It also defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
+    A subclass defines two methods that return a `tf.data.Dataset` of (inputs, *targets):
 
-    * `training_dataset(position, share)`: endless batches that begin after `position` examples, counted over all
+    * `training_dataset(position, share)` returns endless batches that begin after `position` examples, counted over all
       epochs. A resumed run gets the same batches as an uninterrupted run, bit for bit. The batch size may change at
-      `position`. Batches have only the rows of `share`, and other rows cause as little work as possible. The method
-      raises ValueError if the position is negative, no batch can be made, or a batch does not divide into equal shares.
-    * `evaluation_dataset()`: every example once, in stored order. Rows that pad the last batch have weight 0.
+      `position`. Batches have only the rows of `share`. The method raises ValueError if no such batch can be made.
+    * `evaluation_dataset()` returns every example once, in stored order. Rows that pad the last batch have weight 0.
 
-    A wrong field raises ValueError. Data that do not exist and cannot be prepared raise RuntimeError.
+    A wrong field raises ValueError. Data that cannot be prepared raise RuntimeError.
     """
 
     example_name = 'examples'
@@ -100,7 +99,10 @@ class BaseInput:
 
     @staticmethod
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Read batches of unlabelled examples. Preprocess them as in evaluation. For `files` see `paths_of`.
+        """Read batches of unlabelled examples, and preprocess them as in evaluation.
+
+        Args:
+            files: a file, a folder or a glob pattern.
 
         Returns:
             The number of examples, and a `tf.data.Dataset` of (inputs `[rows, ...]`, names `[rows]`, problems
@@ -125,11 +127,11 @@ class BaseInput:
 
     @property
     def batch_spec(self) -> tuple:
-        """`tf.TensorSpec`s of a batch: the nest of the inputs, then each target."""
+        """`tf.TensorSpec`s of the inputs and of each target in a batch."""
         return self.input_spec, *self.TargetSpec(self.params)
 
     def _check_params(self):
-        """Raise ValueError if a field is invalid. A subclass adds its own checks."""
+        """Raise ValueError if a field is invalid."""
         self._check_at_least(batch_size=1, seed=0)
 
     def _check_at_least(self, **minimums):
@@ -151,10 +153,10 @@ class BaseInput:
 
 
 class MemoryInput(BaseInput):
-    """Input that keeps all rows in memory. In training, the seed and the position alone determine a row.
+    """An input that keeps all rows in memory.
 
-    A subclass defines `_columns`: tensors `[n, ...]` with all rows. It also defines `_batch(*columns)`, which gets only
-    the rows of one batch, and makes the batch.
+    A subclass defines `_columns`, which are tensors `[n, ...]` with all rows. Its method `_batch(*columns)` gets the
+    columns with only the rows of a batch, and makes the batch.
     """
 
     _columns: tuple[tf.Tensor, ...] = ()
@@ -162,7 +164,7 @@ class MemoryInput(BaseInput):
 
     @without_autograph
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
-        """Return endless batches from row number `position` on. Skipping to it is quick. See `BaseInput`."""
+        """Return endless batches from row number `position` on. See `BaseInput`."""
         self._check_position(position)
         size = self.params.batch_size
         numbers = share.of(self._numbers(position), size).batch(share.size(size), drop_remainder=True)

@@ -2,7 +2,7 @@
 
 The images are the test part of the UCI data set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998,
 doi 10.24432/C50P49, CC BY 4.0). They are gray and have 8x8 pixels. A pixel counts the inked dots in a 4x4 block of a
-32x32 scan. The split is by image, not by writer: the writers of 'test' also wrote images of 'train'.
+32x32 scan. 'train' and 'test' have images by the same writers.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ class DigitsImages:
 
 
 def _rows_of(split):
-    """Return the row numbers of `split`, ordered by MD5 hash as in TFDS. Raise ValueError if `split` is unknown."""
+    """Return the row numbers of `split`, ordered by MD5 hash as in TFDS."""
     part = _PART.fullmatch(split)
     if part is None:
         raise ValueError(f"split: {split!r} is not a split of the digits. Choose 'train', 'test', or a part of one, "

@@ -23,8 +23,8 @@ class InstructionInput(text_records.RecordInput):
         padding_mask   1 1 1 1 1 1 1  0
 
     Prompt and response are tokenized separately, as in generation. Overlong responses are truncated. If a prompt leaves
-    no room for a response, the pair is left out. A warning counts both cases. With `text_field`, an overlong text
-    continues in further rows, and each token counts once. Everything is tokenized when the input is created.
+    no room for a response, the pair is left out. A warning counts truncated responses and left-out pairs. With
+    `text_field`, an overlong text continues in further rows. Everything is tokenized when the input is created.
     """
 
     example_name = 'rows'
@@ -72,7 +72,7 @@ class InstructionInput(text_records.RecordInput):
         return '' if p.text_field else p.prompt_template.replace(_PROMPT, record.text(p.prompt_field))
 
     def _rows_of(self, prompt, response):
-        """Return (tokens, number of leading tokens without loss) of each row, or [] if the prompt leaves no room."""
+        """Return the tokens of each row, and how many leading tokens have no loss."""
         shown, length = [*self.tokenizer.start_ids, *prompt], self.params.sequence_length
         tokens = [*shown, *response, self.tokenizer.end_id]
         if self.params.text_field:  # each row begins with the last token of the previous one, so none is lost
@@ -96,7 +96,7 @@ class InstructionInput(text_records.RecordInput):
 
 
 class SequenceToSequenceInput(text_records.RecordInput):
-    """Pairs of texts. The KerasHub preprocessor of the tokenizer converts them to tensors. With BART::
+    """Pairs of texts. The KerasHub preprocessor of the tokenizer converts the texts to tensors, as for BART::
 
         encoder_token_ids   <s> forty - two </s> <pad>     the source
         decoder_token_ids   </s> <s> 4 2 </s> <pad>        the token before each label

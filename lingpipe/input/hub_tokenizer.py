@@ -1,4 +1,4 @@
-"""The tokenizer of a KerasHub preset, and KerasHub's preprocessors for it."""
+"""The tokenizer of a KerasHub preset."""
 
 import functools
 import re
@@ -35,12 +35,12 @@ class KerasHubTokenizer:
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Return the names of a classifier's input tensors, such as 'token_ids', for the preset in `params`."""
+        """Return the names of a classifier's input tensors, such as 'token_ids'."""
         return sorted(KerasHubTokenizer(params).preprocessor('TextClassifierPreprocessor')(tf.constant(['a'])))
 
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
-        """The token that KerasHub puts before a text, in a tuple. Empty: KerasHub puts none."""
+        """Tuple of the token that KerasHub puts before a text. The tuple is empty if there is no such token."""
         preprocessor = import_keras_hub().models.CausalLMPreprocessor.from_preset(self.params.preset)
         start = preprocessor.tokenizer.start_token_id
         return (start,) if preprocessor.add_start_token and start is not None else ()
@@ -55,18 +55,18 @@ class KerasHubTokenizer:
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return the number of text bytes of each token, float32. The end of a text counts as one byte.
+        """Return the number of text bytes of each token, float32.
 
-        SentencePiece may change white space, and then the changed text is counted. If it puts a space before every
-        text, this space is counted, and the end of the text is not. An unknown piece counts as one byte.
+        If the tokenizer changes white space, as SentencePiece does, the bytes of the changed text count. The end of a
+        text counts as one byte, unless the tokenizer puts a space before the text.
 
         Raises:
-            ValueError: tokens do not tell how many bytes they stand for, as with BERT.
+            ValueError: the bytes of a token are unknown, as with BERT.
         """
         return tf.gather(tf.constant(self._sizes), tokens)
 
     def keras_hub_tokenizer(self) -> Any:
-        """Return the tokenizer of `keras_hub.tokenizers`."""
+        """Return the tokenizer as an object of a class of `keras_hub.tokenizers`."""
         return self._tokenizer
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
@@ -78,12 +78,13 @@ class KerasHubTokenizer:
         classes, tokenizer = import_keras_hub().tokenizers, self._tokenizer
         numbers = {token: tokenizer.token_to_id(token) for token in tokenizer.get_vocabulary()}
         sizes = np.zeros([1 + max(numbers.values())], np.float32)
-        sizes[self.end_id] = 1
+        sizes[self.end_id] = 1  # the end of a text counts as one byte
         if isinstance(tokenizer, classes.BytePairTokenizer):
             found = _sizes_of_letters(numbers)
         elif isinstance(tokenizer, classes.SentencePieceTokenizer):
             found = {numbers[token]: _size_of_piece(token) for token in numbers}
             found[tokenizer.token_to_id(' ')] = 1  # there is no such piece, so this is the unknown piece
+            # If SentencePiece puts a space before every text, this space counts instead of the end.
             sizes[self.end_id] = not tokenizer.id_to_token(int(tokenizer('a')[0])).startswith(_SPACE)
         else:
             raise ValueError(f'tokenizer.preset={self.params.preset!r} has a {type(tokenizer).__name__}, whose tokens '
@@ -98,7 +99,7 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return {id: number of bytes} for tokens {text: id}."""
+    """Return the number of bytes of each token, by id."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())  # GPT-2's: one letter stands for one byte

@@ -25,14 +25,14 @@ _ONE_RANGE = ([0.5], [0.5])
 
 
 class Cropping(NamedTuple):
-    """A way of cropping an image. A box is int32 [4]: row, column, height, width."""
+    """A way of cropping an image. A box is int32 [4] with row, column, height and width."""
 
     max_attempts: int  # how often a random box is drawn before the central one is taken
     keeps_aspect_ratio: bool  # whether evaluation crops a square; otherwise the same fraction of height and width
     method: str  # how the part is resized, 'bilinear' or 'bicubic'
 
     def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draw a training box from `seed` [2], as in Inception. `shape` is int32 [3]: height, width, channels."""
+        """Draw a box for training from `seed`, int32 [2], as in Inception. `shape` is the image's shape, int32 [3]."""
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             shape,
             bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -47,7 +47,7 @@ class Cropping(NamedTuple):
         return tf.where(failed, self.central_box(shape), tf.concat([begin[:2], size[:2]], axis=0))
 
     def central_box(self, shape: tf.Tensor) -> tf.Tensor:
-        """Return the central box. Its sides are 87.5 % of height and width, or of the shorter side for a square box."""
+        """Return the central box, for evaluation. `shape` is as in `random_box`."""
         kept = tf.fill([2], tf.reduce_min(shape[:2])) if self.keeps_aspect_ratio else shape[:2]
         size = tf.cast(tf.round(tf.cast(kept, tf.float32) * _CENTRAL_FRACTION), tf.int32)
         return tf.concat([(shape[:2] - size) // 2, size], axis=0)
@@ -70,7 +70,7 @@ _CROP_PADDING = 4
 
 
 class Augmentation(NamedTuple):
-    """Augmentation in training. Evaluation crops images centrally if `cropping` is set, else only resizes them."""
+    """The augmentation of training images. Evaluation changes no image at random."""
 
     # (images [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> [batch, image_size,
     # image_size, channels]. Images are float32, or uint8 if `cropping` is set.
@@ -87,11 +87,7 @@ def resize(images: tf.Tensor, image_size: int) -> tf.Tensor:
 
 
 def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resize images, and shift, rotate and zoom them at random, in one operation.
-
-    Amounts are uniform: shifts up to 0.56 source pixels, rotations up to 7 degrees, zooms up to 7 %. See
-    `Augmentation.train`.
-    """
+    """Resize images, and shift, rotate and zoom them at random. For the arguments see `Augmentation.train`."""
     draws = tf.cast(seeds[:, :4], tf.float32) / 2**31  # uniform in [-1, 1)
     return warp(
         images,
@@ -105,14 +101,16 @@ def warp_digits(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tens
 def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tensor, zoom: tf.Tensor) -> tf.Tensor:
     """Rotate, zoom, shift and resize images with a single interpolation.
 
-    Rotation and zoom are around the centre. Border pixels repeat beyond the border. Without shift, rotation and zoom
-    `warp` equals `resize`.
+    Rotation and zoom are around the centre. Border pixels repeat beyond the border.
 
     Args:
-        images: float32 [batch, height, width, channels]; results are float32 [batch, image_size, image_size, channels].
+        images: float32 [batch, height, width, channels].
         shift: float32 [batch, 2], to the right and down, in pixels of `images`.
         rotation: float32 [batch], radians, clockwise on the screen.
         zoom: float32 [batch]. 2 doubles the size of the content.
+
+    Returns:
+        float32 [batch, image_size, image_size, channels].
     """
     # Pixel i covers [i, i + 1), so its centre is i + 1/2. For the centre of every target pixel:
     #   target -> pixels of the source, seen from its centre -> undo shift -> undo rotation and zoom -> source pixel
@@ -131,10 +129,9 @@ def warp(images: tf.Tensor, image_size: int, shift: tf.Tensor, rotation: tf.Tens
 
 
 def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Pad images with 4 zeros per side, crop at random, and mirror with probability 1/2.
+    """Pad images with 4 zeros per side, crop them at random, and mirror them with probability 1/2.
 
-    The method is from He et al. 2016 (arXiv:1512.03385), section 4.2. Images of another size are resized first. Images
-    must be normalised: zero is then their mean. See `Augmentation.train`.
+    The method is from He et al. 2016 (arXiv:1512.03385), section 4.2. Images must be normalised.
     """
     images = resize(images, image_size)
     offsets = tf.cast(seeds[:, :2] % (2 * _CROP_PADDING + 1) - _CROP_PADDING, tf.float32)
@@ -150,10 +147,10 @@ def crop_and_flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Te
 
 
 def crop_flip_and_cut_out(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Do `crop_and_flip`, then set a square of half the image's side to zero.
+    """Do `crop_and_flip`, then set a random square to zero.
 
-    DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2. The centre is anywhere in the image, so a part of the
-    square may be outside.
+    The method is from DeVries and Taylor 2017 (arXiv:1708.04552), section 3.2. The side of the square is half the side
+    of the image. A part of the square may be outside of the image.
     """
     return _cut_out(crop_and_flip(images, seeds, image_size), seeds, image_size)
 
@@ -176,7 +173,7 @@ def _cut_out(images, seeds, image_size):
 
 
 def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Mirror each image with probability 1/2. Any dtype is allowed. Images must have the final size already."""
+    """Mirror each image with probability 1/2. Any dtype is allowed. Images must have the final size."""
     del image_size
     # In TensorFlow, mirroring rows of pixels, then moving whole images, is several times as fast as both at once.
     kept, chosen = tf.dynamic_partition(tf.range(tf.shape(images)[0]), tf.cast(_is_mirrored(seeds), tf.int32), 2)
@@ -186,7 +183,7 @@ def flip(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
 
 
 def keep(images: tf.Tensor, seeds: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Resize images if need be, without any random change."""
+    """Resize images without any random change."""
     del seeds
     return resize(images, image_size)
 
@@ -213,7 +210,7 @@ AUGMENTATIONS = {
 
 
 def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
-    """Normalise uint8 pixels to about zero mean and unit variance, or to [-1, 1] if `dataset` has no statistics."""
+    """Normalise uint8 pixels to about zero mean and unit variance. If the statistics are unknown, scale to [-1, 1]."""
     lowest, highest = pixel_range(dataset, images.shape[-1])
     axis = -1
     if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster

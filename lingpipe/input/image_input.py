@@ -12,8 +12,8 @@ from lingpipe.input import base_input, digits, image_augmentation, image_pixels,
 class ImageInput(base_input.BaseInput):
     """Images of a TFDS dataset, augmented, normalised and batched.
 
-    Order and augmentation depend only on (seed, epoch, index in the epoch). So the state of the training data is one
-    number, the count of examples seen:
+    Order and augmentation depend only on the seed, the epoch and the index in the epoch. The state of the training data
+    is one number, the count of examples seen.
 
     ```
     range of epochs -> references of an epoch, shuffled by (seed, epoch) --\\
@@ -21,8 +21,7 @@ class ImageInput(base_input.BaseInput):
                      one augmentation seed per example of (seed, epoch) --/
     ```
 
-    A bad record becomes a black image of weight 0. So other records keep their positions, and the number of batches
-    stays the same. Examples that other processes train on are skipped before their pixels are read.
+    A bad record becomes a black image of weight 0. Other records keep their positions.
     """
 
     example_name = 'images'
@@ -58,13 +57,13 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Return the class names. `label_offset` puts 'background' before them. Prepare no data."""
+        """Return the class names. With `label_offset`, 'background' comes before the other names. Prepare no data."""
         return ['background'] * params.label_offset + _described(params)[1]
 
     @staticmethod
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Read batches of image files, resized like the dataset's images. See `BaseInput`. No data are prepared."""
+        """Read batches of image files. No data are prepared. See `BaseInput.FileBatches`."""
         cropping = _augmentation(params).cropping
         *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
@@ -96,14 +95,13 @@ class ImageInput(base_input.BaseInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
-        """Return endless batches from example number `position` on.
+        """Return endless batches from example number `position` on. See `BaseInput`.
 
-        Data in memory start at any position without delay. Data in files are read from the start of the epoch, and
-        decoded only from `position` on. See `BaseInput`.
+        Data in memory start at any position without delay. Data in files are read from the start of the epoch.
 
         Returns:
             `tf.data.Dataset` of (images float32 [batch, height, width, channels], labels int32 [batch], weights float32
-            [batch]), with static shapes. Bad and unlabelled records have weight 0, others 1.
+            [batch]), with static shapes. Bad and unlabelled records have weight 0. Other records have weight 1.
         """
         self._check_position(position)
         p, size = self.params, self.params.batch_size
@@ -133,7 +131,7 @@ class ImageInput(base_input.BaseInput):
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
     def _batches(self, batches, augment):
-        """Augment and normalise `ImageSources` batches. Return (images float32, labels, names of bad records)."""
+        """Augment and normalise the images in batches of `ImageSources`."""
 
         def augmented(images, labels, seeds, bad):
             if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats
@@ -145,7 +143,7 @@ class ImageInput(base_input.BaseInput):
         return base_input.parallel_map(batches, augmented)
 
     def _weighted(self, images, labels, bad):
-        """Note bad records, and add weights. Bad or unlabelled images have weight 0."""
+        """Note bad records, and add the weights of the images."""
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         return images, labels, weights * self._bad_records.note(bad)
@@ -158,7 +156,6 @@ class ImageInput(base_input.BaseInput):
 
 
 def _augmentation(p):
-    """Return the `Augmentation` that params name. Raise ValueError if the name is unknown."""
     known = image_augmentation.AUGMENTATIONS
     if p.augmentation not in list(known):
         raise ValueError(f'augmentation: {p.augmentation!r} is not known'
@@ -172,7 +169,6 @@ def _dataset_name(p):
 
 
 def _are_own_digits(p):
-    """Return whether to read the 'digits' of LingPipe itself."""
     return p.dataset == digits.NAME and p.data_dir is None  # with a data_dir, TFDS reads 'digits' from there
 
 
@@ -185,7 +181,6 @@ def _described(p):
 
 
 def _images(p):
-    """Return the images of the split."""
     if _are_own_digits(p):
         return digits.DigitsImages(p.split)
     from lingpipe.input import tfds_builders  # imports TFDS, which takes half a second

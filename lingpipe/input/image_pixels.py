@@ -1,4 +1,4 @@
-"""Decoding: from encoded images to the pixels of examples."""
+"""Decoding of images into pixels."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,9 +13,10 @@ PROBLEM = 'is empty, cut off, damaged or no image of the right size'
 
 def decode_image(encoded: tf.Tensor, num_channels: int,
                  choose_box: Callable[[tf.Tensor], tf.Tensor] | None = None) -> tf.Tensor:
-    """Decode an image, or a box of it, into uint8 [height, width, num_channels].
+    """Decode an image, or a part of it, into uint8 [height, width, num_channels].
 
-    `choose_box` maps the shape of the image, int32 [3], to the box, int32 [4]: row, column, height, width.
+    Args:
+        choose_box: function from the image's shape, int32 [3], to a box as in `Cropping`. None: the whole image.
     """
 
     def of_jpeg():
@@ -44,7 +45,6 @@ def resize(image: tf.Tensor, size: tuple[int, int], method: str = 'bilinear') ->
 
 
 def _decode_jpeg_box(encoded, box, image_width, num_channels):
-    """Decode a box of a JPEG."""
     row, column, height, width = tf.unstack(box)
     # Edge colours depend on neighbouring pixels, so one more column on each side is decoded, then dropped.
     left = tf.minimum(column, 1)
@@ -56,7 +56,9 @@ def _decode_jpeg_box(encoded, box, image_width, num_channels):
 def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback: Any) -> Any:
     """Call a function on each row of tensors. Return the nest of results `[n, ...]`.
 
-    If the function fails on a row, the row gets `fallback`. `fallback` sets all static shapes. n must be positive.
+    Args:
+        rows: tensors `[n, ...]`; n must be positive.
+        fallback: result for a row on which the function fails. It must have the same shapes as the other results.
     """
     # Only in a dataset can TensorFlow continue after an error. All rows share one dataset, because creating a dataset
     # takes as long as decoding 64 x 64 pixels:
@@ -74,24 +76,28 @@ def map_rows(function: Callable[..., Any], rows: tuple[tf.Tensor, ...], fallback
 
 
 def _placed(values, numbers, num_rows):
-    """Move each value to the row that `numbers` gives. Fill other rows with the first value, the fallback."""
-    sources = tf.tensor_scatter_nd_update(
+    """Move each value to its row, and fill other rows with the fallback."""
+    sources = tf.tensor_scatter_nd_update(  # value 0 is the fallback
         tf.zeros([num_rows], tf.int32), numbers[1:, tf.newaxis], tf.range(1, tf.size(numbers)))
     return tf.nest.map_structure(lambda value: tf.gather(value, sources), values)
 
 
 @dataclasses.dataclass(frozen=True)
 class PixelReader:
-    """Decodes, crops and resizes images. An unreadable image gets black pixels."""
+    """A reader that decodes, crops and resizes images. An unreadable image gets black pixels."""
 
     size: tuple[int, int, int]  # (height, width, channels) of the pixels
     cropping: image_augmentation.Cropping | None  # None: whole images
     resizes: bool  # whether whole images are resized; otherwise they already have that size
 
     def read(self, images: tf.Tensor, seeds: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Read encoded images, string [n]. Return pixels, uint8 [n, *size], and which are readable, bool [n].
+        """Read encoded images, string [n].
 
-        `seeds`, int32 [n, 2 or more], draw random crops. None: crops are central.
+        Args:
+            seeds: int32 [n, 2 or more], which draw random crops. None: crops are central.
+
+        Returns:
+            Pixels, uint8 [n, *size], and whether each image is readable, bool [n].
         """
         rows = (images,) if seeds is None else (images, seeds)
         return map_rows(self._pixels, rows, (tf.zeros(self.size, tf.uint8), tf.constant(False)))

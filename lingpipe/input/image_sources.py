@@ -1,4 +1,4 @@
-"""Images from memory or files, ordered by a seed, and the list of bad records.
+"""Sources of images, in memory or in files, and the list of bad records.
 
 ```
 files -> encoded images, shuffled through a buffer -> decode, crop -> batches
@@ -23,7 +23,7 @@ DEFAULT_SHUFFLE_BUFFER_SIZE = 10_000
 
 
 class ImageSources:
-    """Images for training and evaluation. Both use the same pixels in memory."""
+    """The images of a dataset, for training and evaluation."""
 
     def __init__(self, params: hyperparams.Params, data: Any, cropping: image_augmentation.Cropping | None) -> None:
         self._params = params
@@ -31,16 +31,18 @@ class ImageSources:
         self._cropping = cropping
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return row numbers, or encoded examples from files. `order_seed`, int64 [2], shuffles. None: as stored."""
+        """Return references to all images, for `batches`. If `order_seed`, int64 [2], is given, shuffle the images."""
         if self._is_kept_in_memory:
             return row_order.numbers(self._data.num_examples, order_seed)
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
         return row_order.from_files(self._data.encoded_examples, order_seed, buffer_size)
 
     def batches(self, examples: tf.data.Dataset, batch_size: int, training: bool) -> tf.data.Dataset:
-        """Read the pixels of `examples`, which are pairs (element of `references`, augmentation seed).
+        """Read batches of pixels.
 
-        Training crops at random, and drops a last batch that is not full. Evaluation crops centrally.
+        Args:
+            examples: dataset of pairs (element of `references`, augmentation seed).
+            training: whether to crop at random, and to drop a last batch that is not full.
 
         Returns:
             `tf.data.Dataset` of (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
@@ -63,7 +65,7 @@ class ImageSources:
 
     @functools.cached_property
     def _kept(self):
-        """Pixels and labels of all images, and the names of bad records."""
+        """Pixels and labels of all images, and names of bad records."""
         count = self._data.num_examples
         logging.info('Loading %d images of %s into memory.', count, self._data.name)
         examples = base_input.parallel_map(self._data.encoded_examples().batch(_ROWS_PER_CALL), self._pixels)
@@ -90,7 +92,7 @@ class ImageSources:
 
 
 class BadRecords:
-    """The bad records that have been read. A record counts once, even if it is read several times."""
+    """The bad records that have been read. A record that is read several times counts once."""
 
     def __init__(self, max_bad_records: int, source: str) -> None:
         self.reasons: dict[str, str] = {}  # from the name of a record to its problem
@@ -99,10 +101,15 @@ class BadRecords:
         self._lock = threading.Lock()
 
     def note(self, bad: tf.Tensor) -> tf.Tensor:
-        """Build an operation that notes the bad records of a batch. Its result is 1.0 per good record, 0.0 per bad one.
+        """Build an operation that notes the bad records of a batch.
 
-        `bad`, string [batch], holds the TFDS name of each bad record, and '' for a good record. If there are too many
-        bad records, the operation raises `tf.errors.InvalidArgumentError`.
+        If there are too many bad records, the operation raises `tf.errors.InvalidArgumentError`.
+
+        Args:
+            bad: string [batch] with the TFDS name of each bad record, and '' for each good record.
+
+        Returns:
+            float32 [batch] with 1 for each good record, and 0 for each bad record.
         """
         is_good = bad == ''
         refusal = tf.cond(
@@ -112,7 +119,7 @@ class BadRecords:
             return tf.cast(is_good, tf.float32)
 
     def _note(self, bad):
-        """Note bad records. Return an error message if there are too many, else an empty one."""
+        """Note bad records, and return an error message if there are too many."""
         for identifier in filter(None, bad):
             file, _, number = identifier.decode(errors='replace').rpartition('__')  # TFDS joins them in this way
             name = f'record {number} of {file}'

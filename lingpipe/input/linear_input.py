@@ -12,7 +12,7 @@ _SPLITS = ('train', 'test')
 class LinearInput(base_input.MemoryInput):
     """Rows of `targets = features @ weights + bias + noise`. Features and noise are normally distributed.
 
-    Weights, features and noise are always the same. The order of an epoch depends on (seed, epoch).
+    Weights, features and noise are always the same. The order of the rows depends on the seed and the epoch.
     """
 
     @classmethod

@@ -66,8 +66,8 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Split documents {name: text} into 'train', 'dev' and 'test' by the hash of their names.
 
-    'dev' has no paragraph of 'train'. 'test' has no paragraph of the other two. A document that loses all its
-    paragraphs is left out. Documents are in the order of their hashes.
+    'dev' loses the paragraphs of 'train'. 'test' loses the paragraphs of 'train' and 'dev'. A document without other
+    paragraphs is left out.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_digest):
@@ -146,7 +146,7 @@ def spoken(number: int) -> str:
 
 
 def split_numbers() -> dict[str, list[int]]:
-    """Return the integers in 'train' and in 'test', ordered by their hashes."""
+    """Return the numbers in the splits 'train' and 'test'."""
     drawn = []
     for length in range(1, _NUM_DIGITS + 1):
         numbers = range(10**(length - 1) if length > 1 else 0, 10**length)

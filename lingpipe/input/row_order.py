@@ -10,7 +10,12 @@ LAST_EPOCH = np.iinfo(np.int64).max // 4
 
 
 def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position: int) -> tf.data.Dataset:
-    """Chain the datasets `rows_of(epoch)`, of `count` rows each, without end. Skip the first `position` rows."""
+    """Chain the datasets of all epochs, without end.
+
+    Args:
+        rows_of: function from the number of an epoch to a dataset of `count` rows.
+        position: how many rows to skip at the start.
+    """
     first_epoch, first_index = divmod(position, count)
 
     def rest_of(epoch):
@@ -21,7 +26,7 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Return endless row numbers, int64 scalars. Each epoch has every row once. Skipping to `position` is quick."""
+    """Return endless row numbers from `position` on, int64 scalars. Each epoch has every row once."""
     def of_epoch(epoch):
         return numbers(count, tf.stack([tf.constant(seed, tf.int64), epoch]) if shuffle else None)
 
@@ -29,7 +34,7 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
 
 
 def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Return each row number once, int64 scalars. `order_seed`, int64 [2], permutes them. None: ascending."""
+    """Return each row number once, int64 scalars. If `order_seed`, int64 [2], is given, shuffle the numbers."""
     found = tf.range(count, dtype=tf.int64)
     if order_seed is not None:
         found = tf.random.experimental.stateless_shuffle(found, order_seed)
@@ -38,10 +43,12 @@ def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
 
 def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: tf.Tensor | None,
                buffer_size: int) -> tf.data.Dataset:
-    """Read files once. Shuffle the files, then the rows in a buffer.
+    """Read all rows of files once, in shuffled order.
 
-    `order_seed`, int64 [2], determines both orders. `read(seed)` must order the files by `seed`, an int64 scalar. If
-    `order_seed` is None, the order is as stored, and `seed` is None.
+    Args:
+        read: function that reads the files. Its argument, an int64 scalar or None, draws the order of the files.
+        order_seed: int64 [2], which draws the order of files and rows. None: the stored order.
+        buffer_size: number of rows in the shuffle buffer.
     """
     if order_seed is None:
         return read(None)
@@ -75,9 +82,9 @@ class Share:
         return batch_size // self.count
 
     def of(self, examples: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-        """Return the examples of this share. `examples` must be endless, and begin where a batch begins.
+        """Return the examples of this share. `examples` must be endless, and begin at the start of a batch.
 
-        Call this before expensive work on examples.
+        Call this method before expensive work on examples.
         """
         size = self.size(batch_size)
         if self.count == 1:

@@ -35,14 +35,12 @@ class TokenizedInput(base_input.MemoryInput):
         in memory    row numbers from the position on -> rows of the share -> batches
         in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
 
-    A subclass defines `_tokens(example)`, which tokenizes an example, and `_batch(*rows)`, which makes a batch. If
-    data are in files, `_cut(tokens)` turns the dataset of tokenized examples into one with an element per row. Then
-    `_row(*tokens)` makes a row from an element.
+    A subclass defines `_tokens`, `_cut`, `_row` and `_batch`, which makes a batch of rows.
     """
 
-    _tokens: Callable[[dict], Any]
-    _cut: Callable[[tf.data.Dataset], tf.data.Dataset]
-    _row: Callable[..., Any]
+    _tokens: Callable[[dict], Any]  # tokenizes an example
+    _cut: Callable[[tf.data.Dataset], tf.data.Dataset]  # turns tokenized examples into one element per row
+    _row: Callable[..., Any]  # makes a row of such an element
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -59,16 +57,15 @@ class TokenizedInput(base_input.MemoryInput):
 
     @base_input.without_autograph
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
-        """Return endless batches from row number `position` on.
+        """Return endless batches from row number `position` on. See `BaseInput`.
 
-        Data in memory start at any position without delay. Data in files are read again from the start of the training
-        run, because the place of a row depends on the tokens of all earlier texts. For the same reason, every share
-        tokenizes all texts. See `BaseInput`.
+        Data in memory start at any position without delay. Data in files are read from the start of the training run.
         """
         if self._data.num_bytes <= MEMORY_LIMIT_BYTES:
             return super().training_dataset(position, share)
         self._check_position(position)
         size = self.params.batch_size
+        # Every share reads all texts, because the place of a row depends on all earlier tokens.
         tokens = tf.data.Dataset.range(row_order.LAST_EPOCH).flat_map(self._tokens_of_epoch)
         rows = share.of(self._cut(tokens).skip(position).map(self._row), size)
         return self._finish(rows.batch(share.size(size), drop_remainder=True).map(self._batch))
@@ -79,7 +76,7 @@ class TokenizedInput(base_input.MemoryInput):
         return row_order.from_files(self._tokenized, order_seed, p.shuffle_buffer_size)
 
     def _tokenized(self, shuffle_seed: Any = None) -> tf.data.Dataset:
-        """Return the tokens of the split. `shuffle_seed` draws the order of the files. None: stored order."""
+        """Return the tokens of each example in the split."""
         return base_input.parallel_map(self._data.examples(shuffle_seed), self._tokens)
 
     def _check_params(self):
@@ -90,13 +87,13 @@ class TokenizedInput(base_input.MemoryInput):
 class TextInput(TokenizedInput):
     """Texts of a TFDS dataset, tokenized, packed into sequences of one length and batched.
 
-    Documents follow each other without padding, each with the tokenizer's start tokens before and its end token after.
+    Documents follow each other without padding. Start tokens come before each document, and an end token comes after.
     Documents in memory form one ring of tokens. Every epoch cuts the ring at different places::
 
         epoch 0   |----3----|----0----|----2----|----1----|--    (seed, epoch) draws the place of the first cut,
         epoch 1   --|----1----|----2----|----0----|----3----|    and the order of the sequences (the numbers)
 
-    Documents in files follow each other in shuffled order, and are cut wherever a sequence is full.
+    Documents in files follow each other in shuffled order. They are cut wherever a sequence is full.
     """
 
     example_name = 'sequences'
@@ -134,7 +131,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return all tokens in stored order. Each counts once, with weight 1. Padding and repetitions have weight 0."""
+        """Return all tokens in stored order. Each token counts once. Padding and repeated tokens have weight 0."""
         p = self.params
         sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -163,7 +160,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Return the starts, in the ring of all tokens, of sequence number `position` and later sequences."""
+        """Return the places in the ring where sequences begin, from sequence `position` on."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):
@@ -213,8 +210,8 @@ def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: 
              |ccc-----|          c: shown, but counted before
                   |ccc-----|
 
-    A prediction sees at least `context` earlier tokens, except near the start. The first token is predicted from
-    `end_id`, which also pads the last sequence.
+    A prediction sees at least `context` earlier tokens, except near the start of the text. The token `end_id` comes
+    before the text, and pads the last sequence.
 
     Returns:
         Rows, int32 `[count, length + 1]`, and weights, float32 `[count, length]`. A row's first token has no weight.

@@ -1,4 +1,4 @@
-"""Text records from JSON lines, CSV or TFDS, and the base class of their inputs."""
+"""Text records from JSON lines, CSV or TFDS, and a base class for inputs of records."""
 
 import csv
 import dataclasses
@@ -28,7 +28,7 @@ class Record:
     fields: dict[str, Any]  # dictionary from a field's name to a str, number, bool, list, dictionary or None
 
     def text(self, field: str) -> str:
-        """Return the text of a field; it must not be empty."""
+        """Return the text of a field, which must not be empty."""
         value = self._value(field)
         if not isinstance(value, str) or not value.strip():
             raise self.error(f'field {field!r}: {repr(value)[:_NUM_SHOWN]} is not a text, or an empty one.')
@@ -82,7 +82,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Return the class names of the feature `label`, or None if it has none. No data are prepared."""
+    """Return the class names of the feature `label`. Return None if it has no class names. Prepare no data."""
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
@@ -140,7 +140,7 @@ def _plain_value(feature, value):
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
-    """Split `count` rows into slices, and call a function on each slice. Concatenate the results `[rows, ...]`."""
+    """Split `count` rows into slices, call a function on each slice, and concatenate the results `[rows, ...]`."""
     # KerasHub's preprocessors run eagerly in this way. Tracing them as a graph would take seconds and save no time.
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)
@@ -150,7 +150,7 @@ class RecordInput(base_input.MemoryInput):
     """Text records from files or TFDS, kept in memory. Records are read and checked when the input is created.
 
     A subclass defines three members. `_fields` lists params, such as 'text_field', that name fields to read.
-    `_arrays(records)` turns a list of records into arrays, one per column. `_batch` is as in `MemoryInput`.
+    `_arrays(records)` turns a list of records into one array per column. `_batch` is as in `MemoryInput`.
     """
 
     _fields: tuple[str, ...] = ()
@@ -176,14 +176,12 @@ class RecordInput(base_input.MemoryInput):
             self._columns = tuple(map(tf.constant, self._arrays(records)))
 
     def _records(self):
-        """Read the records."""
         p = self.params
         if p.files is not None:
             return from_files(p.files)
         return from_tfds(p.dataset, p.split, p.data_dir, [p.Get(field) for field in self._fields])
 
     def _tokenized(self, texts: Iterable[str]) -> Iterable[np.ndarray]:
-        """Return the tokens of each text."""
         dataset = tf.data.Dataset.from_tensor_slices(list(texts))
         return base_input.parallel_map(dataset, self.tokenizer.encode).as_numpy_iterator()
 

@@ -1,4 +1,4 @@
-"""Find datasets of TensorFlow Datasets, prepare them once, and read their splits."""
+"""Datasets of TensorFlow Datasets (TFDS), which are prepared once."""
 
 import contextlib
 import importlib
@@ -21,7 +21,7 @@ for _module in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)]):
 
 
 def prepared_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
-    """Return the builder of a dataset. Prepare missing data, or raise RuntimeError if that fails."""
+    """Return the builder of a dataset. Prepare missing data. Raise RuntimeError if they cannot be prepared."""
     builder = find_builder(dataset, data_dir)
     if builder.data_path.exists():
         return builder
@@ -64,7 +64,9 @@ def _prepare(builder):
 class Split:
     """One split of a TFDS dataset. `num_bytes` is the stored size of the split.
 
-    The constructor raises ValueError for an unknown name or split, and RuntimeError if data cannot be prepared.
+    Raises:
+        ValueError: the dataset or the split is unknown.
+        RuntimeError: the data cannot be prepared.
     """
 
     def __init__(self, dataset: str, split: str, data_dir: str | None = None) -> None:
@@ -74,9 +76,10 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Return examples as dictionaries of features. The string 'tfds_id' names the file and the record in it.
+        """Return examples as dictionaries of features. The string 'tfds_id' names the record.
 
-        `shuffle_seed`, an int64 scalar, draws the order of the files. None: stored order.
+        Args:
+            shuffle_seed: int64 scalar, which draws the order of the files. None: the stored order.
         """
         shuffle_files = shuffle_seed is not None and not self.builder.info.disable_shuffling
         read_config = tfds.ReadConfig(
@@ -113,7 +116,7 @@ class TfdsImages(Split):
         self.num_classes, self.image_shape = label.num_classes, image.shape
 
     def encoded_examples(self, shuffle_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return each example once, as scalars (encoded image: string, label: int64, identifier: string)."""
+        """Return each example once, as scalars (encoded image, label, identifier)."""
         examples = self.examples(shuffle_seed, {'image': tfds.decode.SkipDecoding()})
         return examples.map(lambda example: (example['image'], example['label'], example['tfds_id']))
 

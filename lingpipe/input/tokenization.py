@@ -1,4 +1,4 @@
-"""Tokenizers: one of bytes, and one that learns byte pairs from training texts."""
+"""A tokenizer of bytes, and a tokenizer that learns byte pairs from texts."""
 
 import functools
 import json
@@ -15,10 +15,10 @@ from lingpipe.input import hub_tokenizer
 class ByteTokenizer:
     """Tokenizer of bytes. Byte 0, which does not occur in text, ends a document.
 
-    Another tokenizer needs the same attributes and methods. Set its Params as the `tokenizer` of `TextInput`.
+    Another tokenizer needs the same attributes and methods. Set the Params of a tokenizer as `tokenizer` of an input.
 
     Attributes:
-        end_id: the token before and after each document. Text and translation inputs also pad with it.
+        end_id: the token before and after each document. Text and translation inputs also pad with this token.
         start_ids: the tokens before a text in generation and `InstructionInput`. `TextInput` drops `end_id` from them.
         stop_ids: the tokens that end a text in generation.
         pad_id: the token that pads a row of `InstructionInput`.
@@ -52,19 +52,19 @@ class ByteTokenizer:
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
-    """Return the start tokens, then the tokens of `prompt`, as in training. If there are none, return the end token."""
+    """Return the start tokens and the tokens of a prompt. If there are no tokens, return the end token."""
     return [*tokenizer.start_ids, *tokenizer.encode(tf.constant(prompt)).numpy().tolist()] or [tokenizer.end_id]
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Decode the tokens `written` after a prompt of tokens `known`. `written` has no stop token."""
+    """Decode the tokens `written` after a prompt with the tokens `known`. `written` must have no stop token."""
     # Both are decoded together, because SentencePiece drops a space before the first token that it decodes.
     before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
     return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)
 
 
 class _Kind(NamedTuple):
-    """The special tokens of a KerasHub tokenizer class. They have the lowest ids."""
+    """The special tokens of a KerasHub tokenizer class, which have the lowest ids."""
 
     special_tokens: list[str]
     start_id: int
@@ -85,8 +85,7 @@ _KINDS = {
 class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
     """Tokenizer of bytes and byte sequences, by byte-pair encoding (arXiv 1508.07909, section 3.2).
 
-    The `tokenizers` library learns the vocabulary from files or a TFDS dataset, and runs `encode`. Other methods use
-    KerasHub's tokenizer with this vocabulary. Learning takes a second per megabyte, and is deterministic.
+    The vocabulary is learned from files or a TFDS dataset. Learning is deterministic, and takes a second per megabyte.
     """
 
     @classmethod
@@ -149,7 +148,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
         return hub_class(vocabulary=model['vocab'], merges=merges)
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
-        """Return KerasHub's preprocessor for `task`. Raise ValueError if `keras_hub_class` has none."""
+        """Return KerasHub's preprocessor for `task`. Raise ValueError if KerasHub has no such preprocessor."""
         models, chosen = hub_tokenizer.import_keras_hub().models, self.params.keras_hub_class
         suitable = [name for name in _KINDS if hasattr(models, name.replace('Tokenizer', task))]
         if chosen not in suitable:

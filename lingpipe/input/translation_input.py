@@ -13,9 +13,9 @@ from lingpipe.input import base_input, text_input, tfds_builders
 
 def chosen_languages(dataset: str, data_dir: str | None = None, source_language: str | None = None,
                      target_language: str | None = None) -> tuple[str, str]:
-    """Return the source language and the target language. Prepare no data.
+    """Return the source language and the target language. Raise ValueError if the dataset or a language is unknown.
 
-    By default, they are the supervised keys of the dataset. Raises ValueError if the dataset or a language is unknown.
+    By default, the languages are the supervised keys of the dataset. No data are prepared.
     """
     info = tfds_builders.find_builder(dataset, data_dir).info
     if not isinstance(info.features, tfds.features.Translation):
@@ -42,8 +42,8 @@ class TranslationInput(text_input.TokenizedInput):
         labels   1 2 0 0 0 0            ended by end_id
         weights  1 1 1 0 0 0
 
-    All batches have one shape, because accelerators compile each shape separately. Training leaves out pairs with an
-    empty or overlong sentence. Evaluation keeps all pairs, and truncates overlong sentences.
+    All batches have the same shape, because accelerators compile each shape separately. Training leaves out pairs with
+    an empty or overlong sentence. Evaluation keeps all pairs, and truncates overlong sentences.
     """
 
     example_name = 'pairs'
@@ -83,7 +83,7 @@ class TranslationInput(text_input.TokenizedInput):
 
     @functools.cached_property
     def _columns(self):
-        """Sources, targets, labels and weights of all pairs that fit, each `[pairs, length]`."""
+        """Sources, targets, labels and weights of all pairs of suitable length."""
         logging.info('Loading %d pairs of %s into memory.', self._data.num_examples, self.params.dataset)
         batches = list(self._cut(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
         if not batches:

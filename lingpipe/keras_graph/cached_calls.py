@@ -1,4 +1,4 @@
-"""Model methods with caches (for text generation), cut into pipeline stages. Each cache stays on its layer's device."""
+"""Model methods with caches for text generation, cut into pipeline stages."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Read all variables. Return a list of values for each stage, on its device: `[stages][variables]`."""
+        """Return the values of all variables on the device of each stage, `[stages][variables]`."""
         values = []
         for variable, stage in zip(self.variables, self.stages):
             with tf.device(variable_placement.owner(variable, [self.devices[stage]])):
@@ -81,10 +81,8 @@ class CachedCall:
                           │                   v                  │     v
                       cache[:, 0]        new cache 0     cache[:, 1]  new cache 1
 
-    An operation belongs to the last stage whose weights it depends on. So data flow only to later stages. Results that
-    depend on no weights are computed in every stage that needs them. A plain model stacks the caches of its layers into
-    one tensor, and each layer takes its slice. Here, neither the stack nor the slices are computed, because the new
-    cache of each layer goes directly to the next call.
+    An operation belongs to the last stage whose weights it depends on. Data flow only to later stages. Between
+    calls, the cache of each layer stays on the layer's device.
 
     Args:
         method: bound method of the model. Parameters whose names end in 'cache' are caches. The last results are the
@@ -92,7 +90,7 @@ class CachedCall:
         jit_compile: whether XLA compiles the function of each stage.
 
     Attributes:
-        splits: {name of a cache: list with the `Split` of each of its tensors}, filled by the first call.
+        splits: dictionary from the name of a cache to the `Split`s of its tensors. The first call fills it.
     """
 
     def __init__(self, method: Callable, weights: Weights, jit_compile: bool = False) -> None:
@@ -107,8 +105,9 @@ class CachedCall:
         """Run the method in the current graph.
 
         Args:
-            *arguments, **named: arguments of the method: nests of tensors `[batch, ...]` and other objects. A cache is
-                whole in the first call for a text; all later calls take the `Parts` that the previous call returned.
+            values: the result of `Weights.read`.
+            *arguments, **named: arguments of the method. A cache is whole in the first call for a text. Later calls
+                take the `Parts` that the previous call returned.
         """
         bound = self._signature.bind(*arguments, **named)
         bound.apply_defaults()
@@ -170,16 +169,16 @@ class _Program:
         stages = {placeholder.op: stage for placeholder, stage in zip(self._values, self._weights.stages)}
         for operation in self._concrete.graph.get_operations():
             found = [stages[tensor.op] for tensor in operation.inputs if tensor.op in stages]
-            if found:
+            if found:  # otherwise every piece that needs the operation computes it
                 stages[operation] = max(found)
         return stages
 
     def _stage(self, tensor):
-        """Return the stage that computes a tensor; the last stage if the tensor depends on no weights."""
-        return self._stages.get(tensor.op, len(self._weights.devices) - 1)
+        """Return the index of the stage that computes a tensor."""
+        return self._stages.get(tensor.op, len(self._weights.devices) - 1)  # the last if it depends on no weights
 
     def splits(self):
-        """Return {name of a cache: list with the `Split` of each tensor}."""
+        """Return the `Split` of each tensor of each cache."""
         return {name: [self._split(old, new) for old, new in zip(self._arguments[name], tensors, strict=True)]
                 for name, tensors in self._new.items()}
 
@@ -190,7 +189,7 @@ class _Program:
         return Split(axes.pop() if is_stack else None, [self._weights.devices[self._stage(part)] for part in parts])
 
     def make_pieces(self, splits, jit_compile):
-        """Cut the graph into stages. `splits` has a list of `Split`s for each cache."""
+        """Cut the graph into one piece for each stage."""
         rows = {name: list(zip(self._arguments[name], self._new[name], splits[name])) for name in splits}
         self._cache_feeds = {name: [_feeds(old, split) for old, _, split in rows[name]] for name in rows}
         self._new_parts = {name: [_new_parts(*row) for row in rows[name]] for name in rows}
@@ -213,7 +212,7 @@ class _Program:
             feeds += outputs
 
     def run(self, weights, arguments, parts):
-        """Run all pieces. Return the list of results that are not caches, and {name of a cache: its new parts}."""
+        """Run all pieces, and return the results and the new parts of all caches."""
         values = {placeholder.ref(): tensor for name, value in arguments.items() if name in self._arguments
                   for placeholder, tensor in zip(self._arguments[name], _tensors(value))}
         for name, tensors in self._cache_feeds.items():
@@ -231,7 +230,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Return {reference of a cache's slice: index of its part}."""
+    """Map each slice of a cache to the index of its part."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)
@@ -252,19 +251,18 @@ def _new_parts(old, new, split):
 
 
 def _readers(tensor):
-    """Return the operations that read a tensor."""
     return [operation for operation in tensor.consumers()
             if operation.type != 'Shape' or not tensor.shape.is_fully_defined()]  # known shapes do not count
 
 
 def _slices(cache):
-    """Return {slice of a cache: (axis, index)}; {} if any operation reads the cache in another way."""
+    """Map each slice of a cache to the slice's axis and index."""
     found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
-    return {} if None in found.values() else found
+    return {} if None in found.values() else found  # None: an operation reads the cache in another way
 
 
 def _slice_of(operation):
-    """Return (axis, index) if an operation selects one index of one axis; else None."""
+    """Return the axis and the index of a slice, or None for another operation."""
     if operation.type != 'StridedSlice':
         return None
     whole, begin, _, strides = [tensor if place == 0 else tf.get_static_value(tensor)

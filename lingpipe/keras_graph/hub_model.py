@@ -1,4 +1,4 @@
-"""Models of KerasHub as bodies: a preset or a new backbone, with a head."""
+"""Models of KerasHub as bodies."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ _PART_BYTES = 2**20
 
 
 class KerasHubModel(model_source.KerasModelSource):
-    """A KerasHub backbone with a head. Weights of a preset are loaded one by one, each to its partition's device."""
+    """A KerasHub backbone with a head. Each weight of a preset is loaded onto the device of its partition."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -71,10 +71,10 @@ class KerasHubModel(model_source.KerasModelSource):
                 model.load_task_weights(presets.get_file(p.preset, _TASK_WEIGHTS))
 
     def check_tokenizer(self, model: keras.Model, tokenizer: Any) -> None:
-        """Raise ValueError for a KerasHub tokenizer of a wrong class. A preset takes only KerasHub tokenizers."""
+        """Raise ValueError if the model was made for the tokens of another KerasHub tokenizer."""
         wanted, is_hub = _tokenizer_class(model), hasattr(tokenizer, 'keras_hub_tokenizer')
         if wanted is None or not (is_hub or self.params.preset):
-            return
+            return  # a model without a preset can learn the tokens of any tokenizer outside KerasHub
         found = type(tokenizer.keras_hub_tokenizer() if is_hub else tokenizer)
         if not issubclass(found, wanted):
             own = f'KerasHubTokenizer.Params().Set(preset={self.params.preset!r})' if self.params.preset else (
@@ -116,7 +116,7 @@ class KerasHubModel(model_source.KerasModelSource):
 
 
 def preset_preprocessor(preset: str | None, model: keras.Model) -> keras.Layer | None:
-    """Load a preset's preprocessor for a model. Return None if there is no preset or no preprocessor."""
+    """Load a preset's preprocessor for a model. Return None if there is no preprocessor."""
     preprocessor_class, exists = getattr(type(model), 'preprocessor_cls', None), keras_hub_presets().check_file_exists
     if not (preset and preprocessor_class) or not any(exists(preset, name) for name in _PREPROCESSOR_CONFIGS):
         return None
@@ -142,7 +142,7 @@ def _with_head(hub, backbone, p):
 
 
 def _stored_config(preset, task_class):
-    """Return the config of the head in a preset, or {} if the preset has no head of class `task_class`."""
+    """Return the config of a preset's head, or {} if there is no head of class `task_class`."""
     presets = keras_hub_presets()
     if not (preset and presets.check_file_exists(preset, _TASK_CONFIG)):
         return {}
@@ -160,7 +160,6 @@ def _tokenizer_class(model):
 
 
 def _load_backbone_weights(loader, backbone):
-    """Load weights into an existing backbone."""
     if hasattr(loader, '_load_backbone_weights'):
         loader._load_backbone_weights(backbone)
         return
@@ -187,7 +186,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Let `assign` copy in parts inside the `with` block. Then initialise variables that were not assigned."""
+        """Let `assign` copy values in parts in the `with` block. Then initialise variables that were not assigned."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)
@@ -203,7 +202,7 @@ class AwaitedWeights:
 
 
 def _assign(assigned, variable, value):
-    """Assign about one MiB of rows at a time."""
+    """Assign a value to a variable, about one MiB at a time."""
     value = value if hasattr(value, 'shape') else np.asarray(value)
     if tuple(value.shape) != tuple(variable.shape):
         raise ValueError(f'{variable.path} has shape {tuple(variable.shape)}, but the weights to load have '
@@ -219,7 +218,6 @@ def _assign(assigned, variable, value):
 
 
 def _assign_rows(variable, start, rows):
-    """Assign rows in place."""
     with tf.device(variable.device):
         tf.raw_ops.ResourceStridedSliceAssign(  # assigning to a slice would first copy the whole variable
             ref=variable.handle, begin=[start], end=[start + rows.shape[0]], strides=[1], value=rows)

@@ -1,4 +1,4 @@
-"""A Keras model as a list of units (layer calls). It can be cut between any units, even across skip connections."""
+"""A Keras model as a list of units, which are layer calls. The model can be cut between any two units."""
 
 import itertools
 import math
@@ -18,10 +18,10 @@ from lingpipe.stages import random_seeds
 
 
 def _hand_out_logits(units, outputs, values):
-    """Let units also return the logits of model outputs. Return (units, {index of an output: key of its logits})."""
+    """Let units return the logits of model outputs, in addition to these outputs."""
     # A cross-entropy needs logits, since probabilities near 0 or 1 are rounded to 0 or 1. Keras attaches them to the
     # tensor, but they would be lost when the tensor leaves a partition.
-    found, logits = [], {}
+    found, logits = [], {}  # logits: from the index of a model output to the number of its logits
     for unit in units:
         places = {place: unit.outputs.index(number) for place, number in enumerate(outputs) if number in unit.outputs}
         given = [values[number] for number in unit.inputs]
@@ -35,7 +35,7 @@ def _hand_out_logits(units, outputs, values):
 
 
 def _positions(unit, inputs, training):
-    """Return the indices of a unit's outputs that have Keras logits of equal shape and dtype."""
+    """Return the indices of a unit's outputs that have Keras logits."""
     found = set()
 
     def find(unused_arguments, results):
@@ -49,8 +49,8 @@ def _positions(unit, inputs, training):
 
 
 def _concrete(unit, inputs, training, read):
-    """Trace a unit and `read(arguments, outputs)` in one graph. `inputs` has pairs (spec, spec of the Keras mask)."""
-    def run(inputs, values):
+    """Trace a unit and the function `read` in one graph."""
+    def run(inputs, values):  # inputs: pairs (tensor, its Keras mask)
         arguments = [tensor for tensor, _ in inputs]
         for tensor, mask in inputs:
             masking.set_keras_mask(tensor, mask)
@@ -73,14 +73,14 @@ class ModelGraph:
     """A model flattened into units, one for each layer call, in Keras's order.
 
     Args:
-        model: built `keras.Sequential` or Functional `keras.Model`; nested models are flattened too if they only
-            call layers and `keras.ops`.
+        model: built `keras.Sequential` or Functional `keras.Model`. Nested models are flattened too if they only call
+            layers and `keras.ops`.
 
     Attributes:
         output_specs: list of `tf.TensorSpec` of the outputs for one example, set by `analyses`.
 
     Raises:
-        ValueError: the model cannot be cut; the message names the layer that prevents it.
+        ValueError: the model cannot be cut.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -132,18 +132,18 @@ class ModelGraph:
         return tensors
 
     def pack_outputs(self, outputs: list) -> Any:
-        """Turn the last stage's list of tensors into the nest that the model returns."""
+        """Pack the tensors of the last stage into the nest that the model returns."""
         outputs, logits = outputs[:len(self._outputs)], outputs[len(self._outputs):]
         for place, tensor in zip(self._logits, logits):
             outputs[place]._keras_logits = tensor  # where Keras's cross-entropies look for them
         return keras.tree.pack_sequence_as(self.output_structure, outputs)
 
     def stages(self, ends: list[int]) -> list[model_segments.StageParts]:
-        """Cut the model into stages. `ends`: ascending end indices of the stages; the last is the number of units."""
+        """Cut the model into stages. The argument `ends` is as in `model_segments.cut`."""
         return model_segments.cut(self.units, [*self._outputs, *self._logits.values()], ends, self._unmasked)
 
     def move_variables(self, stage_parts: list[model_segments.StageParts], devices: list[str]) -> None:
-        """Move each stage's variables and their optimizer slots to the stage's device, in place."""
+        """Move the variables and the optimizer slots of each stage to the stage's device, in place."""
         self._allocate(random_seeds.seed_generator_states([self.model]))  # initializers may draw from them
         model_segments.move_variables(stage_parts, devices)
         self._allocate([*self.model.variables, *self.model.metrics_variables])  # no unit reads these
@@ -157,13 +157,13 @@ class ModelGraph:
                 model_segments.place_variable(variable, 'CPU:0')
 
     def analyses(self, input_specs: Any = None) -> list[LayerAnalysis]:
-        """Analyse each unit from shapes. No unit is run, and no weight is copied.
+        """Analyse each unit from shapes, without running the unit.
 
-        A shared layer's parameters are counted at its first unit.
+        Parameters of a shared layer count only in the first call of the layer.
 
         Args:
-            input_specs: nest of `tf.TensorSpec` that fits the model. It fills in sizes that the model does not know.
-                The batch size is taken as 1. None: the model's own specs, with 1 for unknown sizes.
+            input_specs: nest of `tf.TensorSpec` that gives sizes which the model leaves unknown. The batch size is
+                taken as 1. None: unknown sizes stay unknown, and count as 1 in `Flops`.
         """
         if input_specs is not None:
             model_checks.refuse_unfit(self.model, self._functional, input_specs)
@@ -182,15 +182,15 @@ class ModelGraph:
                 self.units, sizes, flops, self.units_with_backward())]
 
     def value_specs(self, input_specs: Any) -> dict[int, tuple]:
-        """Return the specs of the tensors between units, for inputs whose sizes are all known.
+        """Return the specs of the tensors between units. `input_specs` must have no unknown size.
 
         Returns:
-            Dictionary {number of a tensor: (its `tf.TensorSpec`, the spec of its Keras mask or None)}.
+            Dictionary from the number of a tensor to a pair (`tf.TensorSpec`, spec of the Keras mask or None).
         """
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Return a unit's (trainable, other) weights. Leave out seed generator states, and weights of earlier units."""
+        """Return the trainable and the other weights of a unit. Leave out weights that an earlier unit uses."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -204,7 +204,7 @@ class ModelGraph:
         return self._first_units.setdefault(id(weight), index) == index
 
     def units_with_backward(self) -> list[bool]:
-        """Return, for each unit, whether its outputs depend on a trained weight."""
+        """Return for each unit whether its outputs depend on a trained weight."""
         reached, found = set(), []
         for unit in self.units:
             found.append(not reached.isdisjoint(unit.inputs) or bool(base_layer.trained_variables(unit.layers)))
@@ -212,7 +212,7 @@ class ModelGraph:
         return found
 
     def _trace(self, specs):
-        """Return the list of the `Flops` of all units, and the result of `value_specs`."""
+        """Trace all units, and return their `Flops` and the specs of all tensors."""
         values, known, flops = {number: (spec, None) for number, spec in enumerate(specs)}, {}, []
         self._unmasked.clear()
         for index, unit in enumerate(self.units):
@@ -226,7 +226,7 @@ class ModelGraph:
         return flops, values
 
     def _leave_out(self, absent):
-        """Drop outputs that layers return as None when traced."""
+        """Drop the outputs that layers return as None."""
         makers = [unit.name for unit in self.units if not absent.isdisjoint(set(unit.outputs) & set(self._outputs))]
         if makers:
             raise ValueError(f'Layer {makers[0]!r} returns None for an output of model {self.model.name!r}. Leave it '
@@ -246,10 +246,10 @@ def _trace_once(known, unit, inputs):
 
 
 def _trace_or_guess(unit, inputs):
-    """Trace a unit, or guess its `Flops` if Python code in it needs unknown sizes."""
+    """Trace a unit, or guess its `Flops` if that fails."""
     try:
         return _trace(unit, inputs)
-    except TypeError:
+    except TypeError:  # Python code in the unit needs sizes that may be unknown
         if all(spec is None or spec.shape.is_fully_defined() for spec, _ in inputs):
             raise
         weights = base_layer.trained_variables(unit.layers)
@@ -262,7 +262,7 @@ def _num_values(weights):
 
 
 def describe(unit: model_units.Unit) -> str | None:
-    """Return a text that is equal for units that differ only in weights. None: the layer has no config."""
+    """Return a text that is equal for units that differ only in weights. Return None if a layer has no config."""
     try:
         config = {name: value for name, value in unit.layer.get_config().items() if name != 'name'}
     except Exception:  # `get_config` may fail in any way
@@ -272,8 +272,8 @@ def describe(unit: model_units.Unit) -> str | None:
 
 
 def _trace(unit, inputs):
-    """Trace a unit. Return (`Flops`, [(spec, mask spec) of each output], [index of each input that loses its mask])."""
-    unmasked = []
+    """Return the `Flops` of a unit, its output specs, and the inputs that lose masks."""
+    unmasked = []  # indices of inputs whose Keras masks the unit removes
 
     def with_masks(arguments, outputs):
         _require_dense(unit, outputs)

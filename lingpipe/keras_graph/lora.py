@@ -1,4 +1,4 @@
-"""The choice of weights to train: low-rank parts (LoRA, arXiv 2106.09685), and weights chosen by path."""
+"""The choice of weights to train, and low-rank adaptation (LoRA, arXiv 2106.09685)."""
 
 import contextlib
 import re
@@ -25,13 +25,14 @@ def define(p: hyperparams.Params) -> None:
 
 
 def apply(model: keras.Model, named: dict[str, keras.Variable], p: hyperparams.Params) -> None:
-    """Add low-rank parts to a built model and freeze weights, in place, as the params `p` say.
+    """Add low-rank parts to a built model, and freeze weights, in place.
 
     Args:
         named: dictionary from path to weight, as `model_source.names_by_path` returns it.
+        p: Params with the fields of `define`.
 
     Raises:
-        ValueError: the value of a field is not allowed, an expression matches nothing, or nothing is left to train.
+        ValueError: a field has an invalid value, or nothing is left to train.
     """
     if p.lora_layers is not None and p.lora_rank is None:
         raise ValueError(f'lora_layers={p.lora_layers!r} was given without lora_rank. Set lora_rank=4, for instance.')
@@ -58,7 +59,7 @@ def _outside_of_backbone(model, weights):
 
 
 def _backbone_of(model):
-    """Return a model's KerasHub backbone, which may be the model itself; None if there is none."""
+    """Return the KerasHub backbone of a model, or None if there is none."""
     parts = [getattr(model, 'backbone', None), model]
     return next((part for part in parts if hasattr(part, 'default_lora_layer_names')), None)
 
@@ -86,7 +87,7 @@ def _add_default_parts(model, able, rank):
 
 
 def _layers_by_path(model, named):
-    """Return {path: list of layers that can have LoRA}."""
+    """Return the layers that can have LoRA, by path."""
     names, found = {id(variable): name for name, variable in named.items()}, {}
     for layer in model._flatten_layers(include_self=False):  # pylint: disable=protected-access
         if hasattr(layer, 'lora_enabled') and layer.weights:
@@ -95,7 +96,7 @@ def _layers_by_path(model, named):
 
 
 def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[str]:
-    """Return the names that any pattern matches. Raise ValueError, naming `field`, if a pattern matches nothing."""
+    """Return the names that any pattern matches."""
     if not isinstance(patterns, (list, tuple)) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ValueError(f'{field}={patterns!r} is not a list of regular expressions. Write it like '
                          f"{field}=['.*/bias'].")
@@ -107,7 +108,6 @@ def _matching(field: str, patterns: list[str], names: Collection[str]) -> list[s
 
 
 def _freeze_others(model, kept):
-    """Freeze all weights but `kept`."""
     for layer in model._flatten_layers():  # pylint: disable=protected-access
         trained = base_layer.trained_variables([layer])
         if trained and kept.isdisjoint(map(id, trained)):
@@ -145,7 +145,7 @@ def low_rank_layers(model: keras.Model) -> list[LowRank]:
 
 @contextlib.contextmanager
 def able_to_learn(model: keras.Model) -> Iterator[None]:
-    """Keep the first low-rank part of each layer unchanged while the `with` block loads kernels."""
+    """Keep `LowRank.first` of each layer unchanged inside the `with` block, which loads kernels."""
     firsts = [each.first for each in low_rank_layers(model)]
     for first in firsts:
         first.assign = lambda value: None  # Keras sets both parts to zero, and then neither has a gradient
@@ -158,7 +158,7 @@ def able_to_learn(model: keras.Model) -> Iterator[None]:
 
 @contextlib.contextmanager
 def merged(model: keras.Model) -> Iterator[None]:
-    """Merge LoRA into a model's kernels inside the `with` block, to write the model without LoRA."""
+    """Merge LoRA into the kernels of a model inside the `with` block."""
     # Keras also merges when it saves, but in the compute dtype of the layers, and their configs keep LoRA.
     with contextlib.ExitStack() as stack:
         for each in low_rank_layers(model):

@@ -15,14 +15,13 @@ _BATCH_ONLY = 'Set num_micro_batches=1, or compute it in the loss.'
 def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
     """Raise ValueError if a model needs the whole batch at once.
 
-    Layers may mix the rows of a micro-batch, as batch norm does. `keras.ops`, Lambdas and layers with `axis=0` must not
-    mix rows, and their graphs must prove it. The first dimension of each output must be the batch. If the model has a
-    fixed batch size, a first dimension of this size counts as the batch.
+    `keras.ops`, Lambdas and layers with `axis=0` must not mix the rows of a batch. Other layers may mix rows, as batch
+    norm does. The first dimension of each output must be the batch.
     """
     specs = keras.tree.flatten(graph.input_structure)
     if any(spec.shape.rank == 0 for spec in specs):
         return
-    sizes = {spec.shape[0] for spec in specs} - {None}
+    sizes = {spec.shape[0] for spec in specs} - {None}  # of the batch, if the model fixes it
     units = [_of_any_batch(unit, sizes) for unit in graph.units]
     try:
         values = _values(units, specs, traces_sizes=False)
@@ -38,7 +37,7 @@ def refuse_mixed_rows(graph: Any, outputs: list[int]) -> None:
 
 
 def refuse_mixed_layers(layers: list[keras.layers.Layer], specs: list) -> None:
-    """Raise ValueError if a Lambda or a layer with axis 0 mixes rows. `specs` has a nest of specs per layer."""
+    """Raise ValueError if a Lambda or a layer with axis 0 mixes rows. `specs` has the input specs of each layer."""
     for layer, nest in zip(layers, specs):
         given = tf.nest.map_structure(lambda spec: None if spec is None else row_dependence.rows(spec), nest)
         if _works_on_the_batch(layer, [value for value in tf.nest.flatten(given) if value is not None]):
@@ -54,7 +53,7 @@ def _traced(layer: Any, given: Any) -> list[row_dependence.Value]:
 
 
 def _of_any_batch(unit: Any, sizes: set[int]) -> Any:
-    """Copy a unit. In the specs of its outputs, set first dimensions that are in `sizes` to None."""
+    """Copy a unit, with an unknown batch size in its output specs."""
     return dataclasses.replace(unit, specs=[
         tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if spec.shape.rank and spec.shape[0] in sizes else spec
         for spec in unit.specs])
@@ -65,7 +64,7 @@ class _SizesDifferError(Exception):
 
 
 def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_dependence.Value]:
-    """Find how all tensors of a model depend on the rows of the batch. Return {number of a tensor: `Value`}."""
+    """Find how each tensor of a model depends on the rows of the batch."""
     values = {number: row_dependence.rows(spec) for number, spec in enumerate(specs)}
     for unit in units:
         given = [values[number] for number in unit.inputs]
@@ -74,7 +73,7 @@ def _values(units: list, specs: list, traces_sizes: bool) -> dict[int, row_depen
 
 
 def _results(unit: Any, given: list[row_dependence.Value], traces_sizes: bool) -> list[row_dependence.Value]:
-    """Find how the outputs of a unit depend on the batch rows, as `Value`s. Raise ValueError if they mix rows."""
+    """Find how each output of a unit depends on the rows of the batch."""
     is_checked = _works_on_the_batch(unit.layer, given)
     if not is_checked:
         _refuse_other_axis(unit, given)
@@ -116,7 +115,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
-    """Return whether to check for mixed rows: for operations, Lambdas, and layers (not batch norm) that use axis 0."""
+    """Return whether to check that a layer does not mix rows."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1
@@ -157,7 +156,7 @@ def _refuse_mixed(unit: Any, value: row_dependence.Value) -> None:
 
 
 def _assumed(unit: Any, given: list[row_dependence.Value]) -> list[row_dependence.Value]:
-    """Return the `Value`s of a layer's outputs, assuming that the batch stays in the first dimension."""
+    """Assume that the first dimension of each output is the batch, unless all sizes of the output are known."""
     places = max((value.specs[0].shape[0] // row_rules.NUM_ROWS[0] for value in given
                   if value.dependence == row_rules.ROWS), default=1)
     return [row_dependence.Value(row_rules.CONSTANT, (spec, spec)) if _is_lost(spec)

@@ -13,10 +13,10 @@ from lingpipe.stages import random_seeds
 
 
 class Segment:
-    """One unit (layer call) of a stage, as a function from a list of tensors to a list of tensors.
+    """One layer call of a stage, as a function from a list of tensors to a list of tensors.
 
     Args:
-        before, after: the tensors that come in and go out, by number as in `FlatModel`. Some may pass through unused.
+        before, after: the tensors that come in and go out, by number as in `FlatModel`. Some pass through unused.
         unmasked: numbers of the inputs that lost their Keras masks in an earlier stage.
     """
 
@@ -30,7 +30,6 @@ class Segment:
         self._is_unmasked = [value in unmasked for value in before]
 
     def __call__(self, values: list, training: bool) -> list:
-        """Run the unit."""
         values = [tf.identity(value) if without else value for value, without in zip(values, self._is_unmasked)]
         made = self._unit([values[place] for place in self._arguments], training)
         self._require_as_in_training(made, training)
@@ -62,13 +61,13 @@ class StageParts(NamedTuple):
 
 def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
         unmasked: dict[int, int]) -> list[StageParts]:
-    """Cut a list of units into stages. A value that skips stages goes directly from producer to consumers::
+    """Cut a list of units into stages. A value goes directly to the stages that read the value::
 
         units     a  b | c  d | e  f         sources of stage 2: (1, 0) from d, (0, 0) from a
                   +------------> e
 
     Args:
-        ends: ascending end indices, the last of which is the number of units.
+        ends: the index after the last unit of each stage, ascending.
         unmasked: dictionary from a value to the index of the first unit that removes its Keras mask.
     """
     starts = [0, *ends[:-1]]
@@ -85,7 +84,7 @@ def cut(units: list[model_units.Unit], outputs: list[int], ends: list[int],
 
 
 def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
-    """Move the variables of each stage to its device, in place. States of seed generators stay where they are."""
+    """Move the variables of each stage to the stage's device, in place. States of seed generators do not move."""
     places: dict[int, tuple[keras.Variable, str]] = {}
     for parts, device in zip(stage_parts, devices):
         stay = {id(state) for state in random_seeds.seed_generator_states(parts.layers)}
@@ -97,7 +96,7 @@ def move_variables(stage_parts: list[StageParts], devices: list[str]) -> None:
 
 
 def place_variable(variable: keras.Variable, device: str) -> None:
-    """Move a variable to a device, in place. A variable without a value is allocated there."""
+    """Move a variable to a device, in place. Allocate a variable without a value there."""
     if variable_placement.is_allocated(variable):
         variable_placement.move(variable, device)
         return
@@ -106,7 +105,6 @@ def place_variable(variable: keras.Variable, device: str) -> None:
 
 
 def _segments(run, before, after, unmasked):
-    """Return the segments of a stage."""
     # A segment returns only tensors that a later unit or another stage needs.
     last_reader = dict.fromkeys(after, len(run))
     for place, unit in enumerate(run):

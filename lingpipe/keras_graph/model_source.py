@@ -1,4 +1,4 @@
-"""Params of a whole Keras model for a pipeline to cut, instead of a list of layers."""
+"""Sources of whole Keras models, for a pipeline to cut."""
 
 import contextlib
 import re
@@ -92,7 +92,7 @@ def KerasModelParams(function: Callable, **arguments: Any) -> hyperparams.Instan
         p.body.model = KerasModelParams(keras.saving.load_model, filepath='trained.keras', compile=False)
 
     Args:
-        function: function or class that returns a built `keras.Model`; each of its arguments is a field.
+        function: function or class that returns a built `keras.Model`. Each argument is a field of the Params.
     """
     return ModelOfFunction.Params().Set(function=keras_params.KerasParams(function, **arguments))
 
@@ -118,7 +118,7 @@ def make_model(source: KerasModelSource, dtype_policy: str | None = None) -> ker
 
 
 def names_by_path(model: keras.Model) -> dict[str, keras.Variable]:
-    """Return {path: weight}, in the model's order. Paths look like 'layer_0/query/kernel'; equal paths get numbers."""
+    """Return the weights of a model by path, such as 'layer_0/query/kernel'. Equal paths get numbers."""
     named: dict[str, keras.Variable] = {}
     for variable in model.weights:
         path = re.sub(f'^{re.escape(model.name)}/', '', variable.path)

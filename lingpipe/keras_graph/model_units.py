@@ -43,7 +43,8 @@ class Unit:
         """Return a copy of the unit that also returns the logits of some outputs.
 
         Args:
-            positions, numbers: the indices of these outputs, and the numbers that identify their logits.
+            positions: indices of these outputs.
+            numbers: the numbers that identify the logits.
         """
         def function(values, training):
             results = self.function(values, training)
@@ -53,7 +54,7 @@ class Unit:
         return dataclasses.replace(self, function=function, outputs=[*self.outputs, *numbers], specs=specs)
 
     def without(self, absent: set[int]) -> 'Unit':
-        """Return the unit without inputs and outputs that are None. `absent` has their numbers."""
+        """Return the unit without the inputs and outputs that are None, whose numbers are in `absent`."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -70,7 +71,7 @@ class Unit:
 
 
 class FlatModel(NamedTuple):
-    """A model as a list of units (layer calls). Tensors have numbers, beginning with the inputs."""
+    """A model as a list of units, which are layer calls. Tensors have numbers, beginning with the inputs."""
 
     functional: Any  # the graph of layer calls that Keras holds for the model
     units: list  # each after the units that it reads from
@@ -96,7 +97,7 @@ def flatten_model(model: keras.Model) -> FlatModel:
 
 
 def flat_inputs(functional: Any, inputs: Any) -> list:
-    """Flatten a nest that the model accepts. Return a list of its leaves, in the order of `functional.inputs`."""
+    """Return the leaves of a nest that the model accepts, in the order of `functional.inputs`."""
     if isinstance(inputs, dict) and not isinstance(functional.input, dict):
         return [inputs[tensor.name] for tensor in functional.inputs]
     return keras.tree.flatten(without_others(functional, inputs))
@@ -118,7 +119,7 @@ class _Flattening:
         self._num_calls = collections.Counter()  # of each layer, directly and inside nested models
 
     def inline(self, functional, inputs, path, dtype):
-        """Add the units of a model."""
+        """Add the units of a model, and return the numbers of its outputs."""
         values = dict(zip(map(id, functional.inputs), inputs))
         for node in subclassed_model.calls(functional):
             name, nested = path + node.operation.name, _nested(node)
@@ -154,13 +155,13 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """Value of the field `layer` in a unit that casts, reshapes or masks the inputs of a nested model."""
+    """The field `layer` of a unit that prepares the inputs of a nested model."""
 
     functional: Any
 
 
 def _nested(node):
-    """Return the `CallGraph` of a call. None: no model is called, or no graph can replace the call."""
+    """Return the graph that can replace a call, or None if there is none."""
     functional = _functional_of(node.operation)
     if functional is None:
         return subclassed_model.graph_of_call(node) if isinstance(node.operation, keras.Model) else None
@@ -176,7 +177,7 @@ def _nested(node):
 
 
 def _functional_of(model):
-    """Return the graph of a model. None: there is no graph, or a call does more than run the graph."""
+    """Return the graph of a model whose call only runs this graph, or None for another model."""
     if isinstance(model, keras.Sequential) and type(model).call is keras.Sequential.call:
         functional = model._functional  # pylint: disable=protected-access
     elif isinstance(model, Functional) and type(model).call is Functional.call:
@@ -202,12 +203,10 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the dtype to which variables are cast in operations between layers; None: no cast.
-
-    `outside` is the dtype of the outer model.
-    """
+    """Return the dtype to which variables are cast in operations between layers."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
-        return None
+        return None  # no cast
+    # outside: the dtype of the outer model
     return None if outside is None and model.compute_dtype == model.variable_dtype else model.compute_dtype
 
 

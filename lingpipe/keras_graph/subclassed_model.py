@@ -21,9 +21,8 @@ class CallGraph(NamedTuple):
 def graph_of_call(node: Any) -> CallGraph | None:
     """Return the `CallGraph` of a model's call, or None if no graph can replace the call.
 
-    The method `call` must consist of calls of layers and `keras.ops`, the same in training and inference. It may pass
-    `training` to layers, but may not branch on it. It may not read or assign variables itself. It may not use arrays
-    from elsewhere, because these might change from call to call.
+    The method `call` of the model must only call layers and `keras.ops`. The calls must be the same in training and
+    inference. The method must not read or assign variables, or use arrays that are not arguments.
     """
     model = node.operation
     if _is_more_than_its_call(model, node):
@@ -72,7 +71,7 @@ def _trace(node, training):
 
 
 def _require_runnable(functional):
-    """Raise an error if an operation, such as a reshape, was given the unknown batch size, None."""
+    # A reshape, for instance, may have been given the unknown batch size, None. Then the model cannot run.
     specs = [tf.TensorSpec([2 if size is None and place == 0 else size for place, size in enumerate(symbol.shape)],
                            symbol.dtype) for symbol in functional.inputs]
     with keras.StatelessScope():
@@ -80,7 +79,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Describe each layer call by its arguments. Return None if a layer gets an array or another `training` value."""
+    """Describe each layer call by its arguments, or return None if a call may change."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):
@@ -88,14 +87,14 @@ def _description(functional, training):
                      for leaf in keras.tree.flatten((node.arguments.args, {**node.arguments.kwargs, 'training': None}))]
         given = node.arguments.kwargs.get('training', training)
         if any(hasattr(leaf, 'shape') for leaf in arguments) or given not in (training, None):
-            return None
+            return None  # because of an array or another value of `training`
         description.append((_identity(node.operation), [repr(leaf) for leaf in arguments]))
         names.update({id(tensor): (place, output) for output, tensor in enumerate(node.outputs)})
     return [*description, [names[id(tensor)] for tensor in functional.outputs]]
 
 
 def _identity(operation):
-    """Return an operation's key, which is equal in all traces."""
+    """Return a key of an operation that is equal in all traces."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     return type(operation).__name__, repr({**operation.get_config(), 'name': None})  # may be a new object in each trace

@@ -1,4 +1,4 @@
-"""Costs of the units (layer calls) of a Keras model: measured times, and computed sizes.
+"""Measured times and computed sizes of the units of a Keras model. Units are layer calls.
 
 `input_specs` is a nest of `tf.TensorSpec` `[micro_batch, ...]` that fits the model. All dimensions must be known.
 """
@@ -19,7 +19,7 @@ class _UnitAsLayer:
         self.weights = [weight for layer in unit.layers for weight in layer.weights]
 
     def __call__(self, inputs, training):
-        """Run the unit on a `Boundary`, which holds its inputs and their Keras masks."""
+        """Run the unit on a `Boundary`, which holds inputs and Keras masks."""
         return self._unit(boundary.pack(inputs, boundary.structure_of(inputs.values)), training)
 
 
@@ -39,7 +39,7 @@ def times(graph: keras_model.ModelGraph, input_specs: Any, device: str,
 
 def memories(graph: keras_model.ModelGraph, input_specs: Any,
              tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-    """Return the `LayerMemory` of every unit. A shared layer's weights count at its first unit."""
+    """Return the `LayerMemory` of every unit. Weights of a shared layer count only in the layer's first call."""
     values, sizes, passages = _known_values(graph, input_specs), [], []
     found = _look_at_each(graph, values, functools.partial(layer_memory.measure, tensor_size=tensor_size))
     for index, (memory, passage, _) in enumerate(found):
@@ -57,7 +57,7 @@ def kernels(graph: keras_model.ModelGraph, input_specs: Any) -> list[layer_kerne
 
 
 def _look_at_each(graph, values, look):
-    """List `look(unit as a layer, inputs, has_backward=...)` for all units."""
+    """Return the result of the function `look` for each unit."""
     known, found = {}, []
     for unit, has_backward in zip(graph.units, graph.units_with_backward()):
         inputs = _inputs(unit, values)
@@ -86,5 +86,5 @@ def _inputs(unit, values):
 
 
 def _names_with_masks(unit, values):
-    """Return names for the tensors of `_inputs`: first the values, then the masks."""
+    """Return names for the values and the masks of `_inputs`."""
     return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

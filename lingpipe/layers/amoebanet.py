@@ -46,8 +46,8 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
                         ReLU, convolution over the whole map, batch norm,        |
                         ReLU, dense ---------------------------------------------+
 
-    In evaluation, the layer returns its input. A feature map smaller than 5x5 is pooled whole. Channels are as in the
-    released AmoebaNet. The idea is from Inception (arXiv 1409.4842, section 5).
+    In evaluation, the layer returns its input. Channels are as in the released AmoebaNet. The idea is from Inception
+    (arXiv 1409.4842, section 5).
     """
 
     @classmethod
@@ -58,7 +58,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
 
     def build(self, input_shape: Any) -> None:
         _, height, width, _ = input_shape[0]
-        pool_size = (min(5, height), min(5, width))
+        pool_size = (min(5, height), min(5, width))  # a smaller feature map is pooled whole
         self.pooling = keras.layers.AveragePooling2D(pool_size, 3, 'valid', name='pooling', dtype=self.dtype_policy)
         shape = self.pooling.compute_output_shape(input_shape[0])
         self.convolutions = self._build_normalized(
@@ -78,7 +78,7 @@ class AmoebaNetAuxiliaryHead(amoebanet_operations.AmoebaNetLayer):
 
 
 class AmoebaNetHead(base_layer.BaseLayer):
-    """The classifier on top: ReLU, global average pool, dropout, dense."""
+    """The classifier on top, with ReLU, global average pool, dropout and a dense layer."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -98,7 +98,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         self.dense.build((batch, channels))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Map `(out, prev)` to logits `[batch, num_classes]`. Return any auxiliary logits after them."""
+        """Map `(out, prev)` to logits `[batch, num_classes]`. Return any auxiliary logits after these logits."""
         out, _, *auxiliary_logits = inputs
         features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
         logits = base_layer.as_logits(self.dense(self.dropout(features, training=training)))
@@ -123,7 +123,7 @@ def amoebanet_layers(
     D/2 filters. Other cells have D filters before reduction_0, 2D from reduction_0 on, and 4D from reduction_1 on.
 
     Args:
-        num_classes: number of classes. The published networks have 1001; class 0 is the background.
+        num_classes: number of classes. The published networks have 1001 classes, of which class 0 is the background.
         use_auxiliary_head: whether to insert the auxiliary head. In training, it adds logits to the result.
 
     Raises:
@@ -146,7 +146,7 @@ def amoebanet_layers(
 
 
 def _cells(cell, num_cells, reduction_size):
-    """Return the Params of all cells in order. Each is a copy of `cell` with its own name and filters."""
+    """Return the Params of all cells, which are copies of `cell`."""
     filters = reduction_size
     cells = [cell.Copy().Set(name='stem_cell_0', reduction=True, filters=filters // 4),
              cell.Copy().Set(name='stem_cell_1', reduction=True, filters=filters // 2)]

@@ -1,13 +1,12 @@
 """The cells of AmoebaNet: their genotypes, and the layer that computes a cell.
 
-A cell computes seven states. State 0 comes from the cell's input, state 1 from the input of the previous cell. Each of
-the states 2 to 6 is the sum of two earlier states, with an operation applied to each. The output is the concatenation
-of some of the states.
+A cell computes seven states. State 0 comes from the cell's input, and state 1 from the previous cell's input. Each of
+the states 2 to 6 is the sum of two operations on earlier states. The output is the concatenation of some states.
 
 Evolution found the cells B and D (Regularized Evolution for Image Classifier Architecture Search, arXiv 1802.01548).
-GPipe (arXiv 1811.06965) scales them up. `GENOTYPES` describes the released networks, for which parameter counts were
-published. In these networks, the output of a normal cell includes state 0. In the paper's figure, one separable 5x5
-convolution of B is dilated, but not here.
+GPipe (arXiv 1811.06965) scales these cells up. `GENOTYPES` describes the released networks. In these networks, the
+output of a normal cell includes state 0. One separable 5x5 convolution of B is dilated in the paper's figure, but not
+in the released network.
 """
 
 import typing
@@ -22,7 +21,7 @@ _NUM_INPUT_STATES = 2
 
 
 class CellGenotype(typing.NamedTuple):
-    """One cell: how states 2 to 6 are computed, and which states form the output."""
+    """The operations of a cell for states 2 to 6, and the states in its output."""
     # five pairs ((operation, state), (operation, state)); see amoebanet_operations for the operations
     combinations: tuple
     concatenation: tuple  # indices of the states that are concatenated along the channels, in this order
@@ -63,16 +62,16 @@ GENOTYPES = {  # a normal cell keeps height and width, and a reduction cell halv
 
 
 class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
-    """A normal or reduction cell. It maps the outputs `(out, prev)` of the two cells before it to `(new_out, out)`.
+    """A normal or reduction cell. The cell maps outputs `(out, prev)` of the previous two cells to `(new_out, out)`.
 
         out ---- ReLU, 1x1, batch norm ---- state 0 -+
                                                      +-- five sums of two operations -- concatenation -- new_out
         prev --- matched to state 0 ------- state 1 -+
         out ------------------------------------------------------------------------------------------- new_prev
 
-    If `prev` and `out` differ in height or width, factorized reduction makes state 1. Otherwise, if `prev` does not
-    have `filters` channels, ReLU, 1x1 and batch norm make state 1. The first cell has no `prev`: state 1 is `out`. In a
-    reduction cell, operations on states 0 and 1 have strides 2. Drop path applies to all operations but 'none'.
+    If `prev` differs from state 0 in height, width or channels, convolutions match it to state 0. The first cell has no
+    `prev`, and uses `out` as state 1. In a reduction cell, operations on states 0 and 1 have strides 2. Drop path
+    applies to all operations but 'none'.
     """
 
     @classmethod
@@ -111,7 +110,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         self.drop_path.build(shapes[-1])
 
     def _build_child(self, layer_class, name, shape, **fields):
-        """Return a built layer with this cell's filters, batch norm momentum and dtype policy."""
+        """Return a built layer with the settings of this cell."""
         layer = layer_class.Params().Set(
             name=name, dtype_policy=self.dtype_policy.name, batch_norm_momentum=self.params.batch_norm_momentum,
             filters=self.params.filters, **fields).Instantiate()
@@ -119,9 +118,9 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer
 
     def _build_match(self, out_shape, prev_shape):
-        """Return `(layer, shape)` of state 1. The layer is None if state 1 is an unchanged input."""
+        """Return the layer and the shape of state 1."""
         if prev_shape is None:
-            return None, out_shape
+            return None, out_shape  # None: state 1 is an unchanged input
         if tuple(prev_shape[1:3]) != tuple(out_shape[1:3]):
             layer = self._build_child(amoebanet_operations.FactorizedReduction, 'state_1', prev_shape, relu=True)
         elif prev_shape[3] != self.params.filters:
@@ -131,7 +130,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer, layer.compute_output_shape(prev_shape)
 
     def _build_operations(self, shapes):
-        """Return the ten operations in order. Append the shapes of the states 2 to 6 to `shapes`."""
+        """Return the ten operations, and append the shapes of states 2 to 6 to `shapes`."""
         operations = []
         for edge, (operation, index) in enumerate(self._edges):
             side = 'right' if edge % 2 else 'left'
@@ -143,11 +142,11 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """Return, for each concatenated state, a layer that shrinks it to state 6's size, or None if not needed."""
+        """Return the layers that shrink concatenated states to the size of state 6."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:
-                return None
+                return None  # the state has this size
             return self._build_child(amoebanet_operations.FactorizedReduction, f'output_{index}', shapes[index])
 
         return [reduction(index) for index in self._genotype.concatenation]
@@ -157,11 +156,11 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
         Args:
             inputs: `(out, prev, *rest)`, or `out` alone for the first cell. `out`, `[batch, height, width, channels]`,
-                comes from the previous cell, and `prev` from one cell earlier. `rest`, such as auxiliary logits,
-                passes through.
+                comes from the previous cell, and `prev` from the cell before the previous cell. `rest`, such as
+                auxiliary logits, passes through.
 
         Returns:
-            `(new_out, out, *rest)`; `new_out` is `[batch, new_height, new_width, filters * num_concatenated_states]`.
+            `(new_out, out, *rest)`. `new_out` is `[batch, new_height, new_width, filters * num_concatenated_states]`.
         """
         out, prev, rest = _out_and_prev(inputs)
         states = [self.input_operation(out, training=training), self._match(out, prev, training)]
@@ -179,7 +178,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return keras.ops.cast(out if prev is None else prev, self.compute_dtype)
 
     def _path_scales(self, state, training):
-        """Return one factor `[batch, 1, 1, 1]` per operation, or None for an operation without drop path."""
+        """Return a list with the drop path factors `[batch, 1, 1, 1]` of each operation, or None for no drop path."""
         dropped = [self.drop_path.is_active(training) and operation != 'none' for operation, _ in self._edges]
         scales = iter(self.drop_path.draw_scales(state, num_paths=sum(dropped)) if any(dropped) else ())
         return [next(scales) if is_dropped else None for is_dropped in dropped]
@@ -190,8 +189,8 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
 
 
 def _out_and_prev(inputs):
-    """Return (out, prev, rest), tensors or shapes. `prev` is None if `inputs` is a single tensor or shape."""
+    """Split inputs or their shapes into `out`, `prev` and the rest."""
     if not isinstance(inputs, (list, tuple)) or isinstance(inputs[0], (int, type(None))):
-        return inputs, None, ()
+        return inputs, None, ()  # a single tensor or shape
     out, prev, *rest = inputs
     return out, prev, tuple(rest)

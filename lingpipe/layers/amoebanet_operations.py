@@ -1,4 +1,4 @@
-"""The operations inside an AmoebaNet cell. Each returns a tensor with the cell's number of channels."""
+"""The operations inside an AmoebaNet cell."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ _SEPARABLE_KERNEL_SIZES = {'separable_3x3_2': 3, 'separable_5x5_2': 5}
 
 
 class DropPath(keras.layers.Layer):
-    """Dropout of whole paths: for some examples, the output of a path becomes zero.
+    """A layer that draws factors, which set the output of a path to zero for some examples.
 
-    So the other paths learn to work without that path. Each example is kept with probability `keep_prob`, and then
-    divided by `keep_prob`, so the expected value stays (FractalNet, arXiv 1605.07648, 'Regularization via drop-path').
-    Outside training, nothing is dropped.
+    The other paths then learn to work without this path. The output for an example is kept with probability
+    `keep_prob`, and divided by `keep_prob`. The expected value does not change (FractalNet, arXiv 1605.07648,
+    'Regularization via drop-path'). Outside training, nothing is dropped; see `is_active`.
 
     Args:
         final_keep_prob: final probability, in (0, 1], of keeping a path.
-        num_training_steps: steps over which `keep_prob` falls from 1 to `final_keep_prob`; None or 0: at once.
+        num_training_steps: steps after which `keep_prob` is `final_keep_prob`; None or 0: from the start.
     """
 
     def __init__(self, final_keep_prob: float, num_training_steps: int | None, **kwargs: Any) -> None:
@@ -41,10 +41,10 @@ class DropPath(keras.layers.Layer):
         return bool(training) and self._final_keep_prob < 1
 
     def keep_prob(self) -> float | tf.Tensor:
-        """Return the probability of keeping a path at the current step, a float or a scalar tensor.
+        """Return the probability of keeping a path at the current step t, or `final_keep_prob` if t is unknown.
 
-        keep(t) = 1 - min(1, t / num_training_steps) (1 - final), the 'ScheduledDropPath' of NASNet (arXiv 1707.07012,
-        appendix A.5). The result is `final` if no step t is known; see `base_layer.training_step`.
+        keep(t) = 1 - min(1, t / num_training_steps) (1 - final_keep_prob). This is the 'ScheduledDropPath' of NASNet
+        (arXiv 1707.07012, appendix A.5).
         """
         step = base_layer.current_training_step()
         if not self._num_training_steps or step is None:
@@ -53,13 +53,13 @@ class DropPath(keras.layers.Layer):
         return 1.0 - progress * (1.0 - self._final_keep_prob)
 
     def draw_scales(self, inputs: tf.Tensor, num_paths: int) -> list[tf.Tensor]:
-        """Draw the factors of several independent paths.
+        """Draw random factors for several paths.
 
         Args:
-            inputs: `[batch, ...]`, a tensor of the batch size, rank and dtype of the paths.
+            inputs: tensor `[batch, ...]` with the rank and the dtype of the paths.
 
         Returns:
-            A list of `num_paths` tensors `[batch, 1, ...]` to multiply the paths by: 0 or 1 / keep_prob.
+            A tensor `[batch, 1, ...]` for each path, with the values 0 and 1 / keep_prob.
         """
         keep_prob = self.keep_prob()
         # One draw for all paths keeps the graph of a cell small.
@@ -76,7 +76,7 @@ def strided_shape(shape: Any, strides: int, filters: int) -> tuple[int | None, i
 
 
 class AmoebaNetLayer(base_layer.BaseLayer):
-    """The base class of AmoebaNet layers. It has the batch norm momentum, and creates convolutions."""
+    """The base class of AmoebaNet layers."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -99,7 +99,7 @@ class AmoebaNetLayer(base_layer.BaseLayer):
             momentum=self.params.batch_norm_momentum, epsilon=1e-3, name=name, dtype=self.dtype_policy)
 
     def _build_normalized(self, convolutions, shape):
-        """Build a chain of convolutions on an input of `shape`. Return (convolution, batch norm) pairs."""
+        """Build a chain of convolutions, each followed by a batch norm."""
         pairs = [(convolution, self._batch_norm(f'{convolution.name}_batch_norm')) for convolution in convolutions]
         for convolution, batch_norm in pairs:
             convolution.build(shape)
@@ -116,17 +116,17 @@ def kernel_initializer() -> keras.initializers.Initializer:
 class Operation(AmoebaNetLayer):
     """One operation of a cell, applied to one state.
 
-    A convolution is a chain of [ReLU -> convolution -> batch norm] with 'same' padding. Strides apply once:
+    In this table, a convolution stands for ReLU -> convolution -> batch norm, with 'same' padding:
 
         1x1              1x1
         3x3              1x1 to filters/4 -> 3x3 -> 1x1 back to filters
         1x7_7x1          1x1 to filters/4 -> 1x7 -> 7x1 -> 1x1 back to filters
         separable_kxk_2  two separable convolutions kxk
         avg_pool_3x3, max_pool_3x3, max_pool_2x2
-                         pooling; then, only if the channels differ, 1x1 convolution and batch norm without ReLU
-        none             nothing; a 1x1 if strides or channels need one
+                         pooling, then a 1x1 without ReLU if the channels differ
+        none             nothing, or a 1x1 if the shape changes
 
-    An average excludes the padding. With fewer than four filters there is no bottleneck.
+    An average excludes the padding. With fewer than four filters, 3x3 and 1x7_7x1 have no 1x1.
     """
 
     @classmethod
@@ -188,13 +188,13 @@ class Operation(AmoebaNetLayer):
 
 
 class FactorizedReduction(AmoebaNetLayer):
-    """Halves height and width. Half of the channels come from even rows and columns, the other half from odd.
+    """A layer that halves height and width.
 
         [ReLU] -+- rows and columns 0, 2, 4, ... -> 1x1 -+- concatenate -> batch norm
                 +- rows and columns 1, 3, 5, ... -> 1x1 -+
 
-    A missing last row or column is filled with zeros. If the number of filters is odd, the second half is larger.
-    The layer comes from the NASNet search space (arXiv 1707.07012), which AmoebaNet shares.
+    An odd height or width is padded with zeros. The layer comes from the NASNet search space (arXiv 1707.07012), which
+    AmoebaNet shares.
     """
 
     @classmethod
@@ -231,7 +231,7 @@ def _pad_to_even(x):
 
 
 def _without_first_pixels(x):
-    """Drop the first row and column."""
+    """Drop the first row and the first column."""
     _, height, width, channels = x.shape
     # A strided slice, `x[:, 1:, 1:]`, would be far slower in both passes.
     return keras.ops.slice(x, (0, 1, 1, 0), (keras.ops.shape(x)[0], height - 1, width - 1, channels))

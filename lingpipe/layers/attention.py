@@ -1,4 +1,4 @@
-"""Multi-head attention of a sequence to itself or to another, and rotary positions."""
+"""Multi-head attention and rotary positions."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
-    """Return angles, float32 `[length, num_waves]`: t / 10000^(i / num_waves) for position t >= `start` and wave i."""
+    """Return angles t / 10000^(i / num_waves), `[length, num_waves]`, of positions t from `start` and waves i."""
     frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
     return keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies
 
@@ -21,11 +21,12 @@ def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
 def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
     """Rotate the channels (i, i + h/2) at position t by the angle t / 10000^(2i / h).
 
-    So the product of a rotated query and a rotated key depends only on the difference of their positions (arXiv
+    The product of a rotated query and a rotated key depends only on the difference of the two positions (arXiv
     2104.09864, section 3.2.2).
 
     Args:
-        vectors: `[batch, length, num_heads, h]`, h even. The result has the same shape and dtype.
+        vectors: `[batch, length, num_heads, h]`, with an even h.
+        start: position of the first vector.
     """
     num_pairs = vectors.shape[3] // 2
     turns = angles(start, vectors.shape[1], num_pairs)[:, None]
@@ -35,7 +36,7 @@ def rotate(vectors: tf.Tensor, start: int | tf.Tensor = 0) -> tf.Tensor:
 
 
 def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0) -> keras.layers.Dense:
-    """Return a dense layer with the dtype policy of `layer`. Its kernel has variance scale^2 / fan_in."""
+    """Return a dense layer with the dtype policy of `layer`. The initial kernel has variance scale^2 / fan_in."""
     initializer = keras.initializers.VarianceScaling(scale**2, 'fan_in', 'truncated_normal')
     return keras.layers.Dense(
         units, kernel_initializer=initializer, name=name, dtype=layer.dtype_policy)
@@ -44,13 +45,13 @@ def dense(layer: base_layer.BaseLayer, name: str, units: int, scale: float = 1.0
 class MultiHeadAttention(base_layer.BaseLayer):
     """Multi-head self-attention (arXiv 1706.03762, section 3.2.2).
 
-    One matrix product makes queries, keys and values::
+    One matrix product computes queries, keys and values::
 
         x ─> dense ─┬─> queries [batch, length, heads, h] ─┐ rotated, if positions are rotary
                     ├─> keys ──────────────────────────────┤
                     └─> values ────────────────────────────┴─> softmax(q k / sqrt(h)) v ─> dense ─>
 
-    The steps `project`, `attend` and `combine` are methods, so that decoding can cache keys and values.
+    Decoding calls `project`, `attend` and `combine` separately, to cache keys and values.
     """
 
     @classmethod
@@ -120,7 +121,7 @@ class MultiHeadAttention(base_layer.BaseLayer):
         Args:
             queries: `[batch, queries, num_heads, h]`.
             keys: `[batch, keys, num_heads, h]`.
-            allowed: boolean, may broadcast to `[batch, num_heads, queries, keys]`; None: all keys are allowed.
+            allowed: boolean that can broadcast to `[batch, num_heads, queries, keys]`; None: all keys are allowed.
             is_causal: whether query t sees only keys 0 to t.
         """
         if not (training and self.params.atten_dropout_prob):
@@ -129,24 +130,24 @@ class MultiHeadAttention(base_layer.BaseLayer):
         return keras.ops.einsum('bnts,bsnh->btnh', weights, values)
 
     def initial_cache(self, batch_size: int, length: int) -> tuple[tf.Tensor, ...]:
-        """Return the empty cache of `decode`: keys and values, each `[batch_size, length, num_heads, h]`."""
+        """Return an empty cache of keys and values for `decode`, each `[batch_size, length, num_heads, h]`."""
         shape = (batch_size, length, self.params.num_heads, self.head_dim)
         return tuple(keras.ops.zeros(shape, self.compute_dtype) for _ in range(2))
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
                start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Let each of the next vectors of a sequence attend to all earlier vectors and to itself.
+        """Compute attention for the next vectors of a sequence, given a cache of the earlier vectors.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
-            cache: keys and values of positions before `start`: at first `initial_cache`, then what `decode` returns.
+            cache: keys and values of the positions before `start`, from `initial_cache` or from the last call.
             start: integer scalar tensor; `start + n` is at most the length of the cache.
 
         Returns:
-            Outputs `[batch, n, model_dim]`, and the cache with the new keys and values in their places.
+            Outputs `[batch, n, model_dim]`, and the cache with the new keys and values.
 
         Raises:
-            ValueError: the attention is not causal. Then every new vector would change earlier outputs.
+            ValueError: the attention is not causal.
         """
         if not self.params.is_causal:
             raise ValueError(f'MultiHeadAttention.is_causal is False in {self.name!r}, but text is generated from left '
@@ -209,14 +210,14 @@ class CrossAttention(MultiHeadAttention):
 
     def attend_to(self, inputs: tf.Tensor, keys_and_values: tuple[tf.Tensor, ...],
                   source_mask: tf.Tensor | None = None, training: bool | None = None) -> tf.Tensor:
-        """Attend to keys and values that `project_source` has returned; see `call`."""
+        """Attend to the keys and values from `project_source`; see `call`."""
         queries, (keys, values) = self._heads(self.query_projection(inputs)), keys_and_values
         allowed = None if source_mask is None else source_mask[:, None, None, :]
         return self.combine(self.attend(queries, keys, values, allowed, training=training))
 
 
 def _with_part(cache, part, start):
-    """Return a copy of `cache` `[batch, length, ...]`, in which `part` `[batch, n, ...]` begins at `start`."""
+    """Return a copy of `cache` with `part` at the positions from `start`."""
     # `keras.ops.slice_update` is not used, because TPU builds of TensorFlow cannot run it on CPUs.
     places = keras.ops.arange(cache.shape[1]) - start
     is_new = (places >= 0) & (places < part.shape[1])

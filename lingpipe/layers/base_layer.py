@@ -21,7 +21,7 @@ _QUEUE, _SCOPE = 'uninitialized_variables', 'stateless_scope'
 
 
 class LayerParams(hyperparams.InstantiableParams):
-    """Params of a layer. The dtype policy also applies to the layers inside."""
+    """The Params of a layer. Child layers have the same dtype policy by default."""
 
     def Instantiate(self, **kwargs: Any) -> 'BaseLayer':
         with default_policy(self.dtype_policy):
@@ -31,8 +31,8 @@ class LayerParams(hyperparams.InstantiableParams):
 class BaseLayer(keras.layers.Layer):
     """A Keras layer whose constructor takes one Params object.
 
-    A subclass extends `Params()` with its own fields, creates its child layers in `__init__`, and computes in `call`.
-    Its `build` builds each child explicitly, so that weights can be counted without being allocated.
+    A subclass adds fields in `Params()`, creates child layers in `__init__`, and computes in `call`. The method `build`
+    must build each child layer, because LingPipe counts weights before their allocation.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -42,7 +42,7 @@ class BaseLayer(keras.layers.Layer):
 
     @classmethod
     def Params(cls) -> LayerParams:
-        """Return the InstantiableParams of this layer class."""
+        """Return the Params of this layer class."""
         p = LayerParams(cls)
         p.Define('name', None, 'Name of the layer; None lets the enclosing stack choose one.')
         p.Define(
@@ -90,13 +90,13 @@ def default_policy(policy: str | keras.dtype_policies.DTypePolicy | None) -> Ite
 
 
 def with_policy(layer_params: hyperparams.InstantiableParams, policy: str | None) -> hyperparams.InstantiableParams:
-    """Copy the Params of a layer. If the copy has no dtype policy, set it to `policy`.
+    """Return a copy of a layer's Params. If they have no dtype policy, the copy has `policy`.
 
     Args:
-        policy: name of a dtype policy; None: copy the Params unchanged.
+        policy: name of a dtype policy; None: the copy has no changes.
 
     Raises:
-        ValueError: the layer's constructor takes no policy, and `policy` is not 'float32'.
+        ValueError: the constructor of the layer cannot take `policy`.
     """
     copy = layer_params.Copy()
     if policy is None:
@@ -121,28 +121,28 @@ def require_size(params: hyperparams.Params, *fields: str) -> None:
 
 
 def as_logits(x: tf.Tensor) -> tf.Tensor:
-    """Cast to at least float32, which a softmax cross-entropy needs."""
+    """Cast logits to at least float32, which a cross-entropy needs."""
     return keras.ops.cast(x, keras.backend.result_type(x.dtype, 'float32'))
 
 
 def trained_variables(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List the variables whose own `trainable` is True, each once."""
+    """List each variable that has `trainable=True`."""
     # Keras's `trainable_variables` lists nothing for a frozen layer, even if it contains trained weights, as with LoRA.
     found = (variable for layer in layers for variable in layer.variables if variable.trainable)
     return list({id(variable): variable for variable in found}.values())
 
 
 def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]:
-    """List the frozen weights. Variables that are never trained, such as moving statistics, are excluded."""
+    """List the frozen weights, without variables such as moving statistics."""
     parts = (part for layer in layers for part in layer._flatten_layers())
     return [variable for part in parts for variable in part._trainable_variables if not variable.trainable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Let the layers of a stack find the weights that they share. Call this before the layers are built.
+    """Connect the layers of a stack that share weights. Call this function before the layers are built.
 
     Raises:
-        ValueError: a layer whose weights are to be shared is missing.
+        ValueError: a layer with shared weights is missing.
     """
     by_name = {layer.name: layer for layer in stack}
     for layer in stack:
@@ -152,7 +152,7 @@ def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
 
 @contextlib.contextmanager
 def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
-    """Make `current_training_step()` return `step` inside the `with` block. None: the step is unknown."""
+    """Make `current_training_step()` return `step` inside the `with` block. None means unknown."""
     outer = current_training_step()
     _local.step = step  # the pipeline does this around every stage, so a layer needs no counter
     try:
@@ -162,14 +162,14 @@ def training_step(step: int | tf.Tensor | None) -> Iterator[None]:
 
 
 def current_training_step() -> int | tf.Tensor | None:
-    """Return the step of the innermost `training_step` block, or None outside of all such blocks."""
+    """Return the current training step, or None if it is unknown."""
     return getattr(_local, 'step', None)
 
 
 @contextlib.contextmanager
 def unallocated_variables() -> Iterator[None]:
-    """Do as `deferred_variables`, and restore Python's random state, so that later initial weights do not change."""
-    random_state = random.getstate()
+    """Act as `deferred_variables`, and restore Python's random state after the block."""
+    random_state = random.getstate()  # later initial weights depend on it
     try:
         with deferred_variables():
             yield
@@ -179,10 +179,10 @@ def unallocated_variables() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred_variables() -> Iterator[None]:
-    """Create Keras variables in the `with` block with a shape and a dtype, but without value and memory.
+    """Let the `with` block create Keras variables without allocating memory.
 
-    If the block assigns a value to such a variable, as a layer's `build` may, the value becomes the initial value.
-    Assignments to allocated variables take effect at the end of the block.
+    A value that the block assigns to such a variable becomes the initial value. Assignments to other variables take
+    effect at the end of the block.
     """
     queued, scope = list(global_state.get_global_attribute(_QUEUE) or []), _DeferringScope(initialize_variables=False)
     try:
@@ -199,11 +199,11 @@ def deferred_variables() -> Iterator[None]:
 
 
 class _DeferringScope(keras.StatelessScope):
-    """A stateless scope that records assignments in `updates`: {id of the variable: (variable, last value)}."""
+    """A stateless scope that records the last assignment to each variable."""
 
     @functools.cached_property
     def updates(self) -> dict[int, tuple]:
-        return {}
+        return {}  # {id of the variable: (variable, last value)}
 
     def add_update(self, update: tuple) -> None:
         super().add_update(update)
@@ -218,7 +218,7 @@ class _DeferringScope(keras.StatelessScope):
 
 
 def allocate(variables: Iterable[keras.Variable]) -> None:
-    """Give each variable without a value its initial value, on the current device.
+    """Set each variable without a value to its initial value, on the current device.
 
     Inside `deferred_variables`, this function does nothing.
     """
@@ -233,7 +233,7 @@ def allocate(variables: Iterable[keras.Variable]) -> None:
 
 @contextlib.contextmanager
 def outside_of_scopes() -> Iterator[None]:
-    """Let the `with` block create variables as if it were outside of Keras's stateless scopes and traced functions."""
+    """Let the `with` block create variables outside of stateless scopes and traced functions."""
     outer = global_state.get_global_attribute(_SCOPE)
     global_state.set_global_attribute(_SCOPE, None)
     try:

@@ -13,17 +13,16 @@ from lingpipe.devices import collectives
 class BatchNormalization(keras.layers.BatchNormalization):
     """Keras's batch norm, with statistics over groups of replicas.
 
-    If a replica sees few examples, its own statistics are too noisy for good accuracy (Ying et al. 2018, arXiv
-    1811.06992, section 'distributed batch normalization'). The replicas of a group add up their counts, sums and sums
-    of squares, in at least float32. They normalise with the mean and variance of the whole group::
+    Statistics of few examples are too noisy for good accuracy (Ying et al. 2018, arXiv 1811.06992, section 'distributed
+    batch normalization'). The replicas of a group normalise with the mean and variance of the whole group::
 
         replica 0   x ─> count, sum, sum of squares ─┐   ┌─> mean, variance ─> normalise
         replica 1   x ─> count, sum, sum of squares ─┴─+─┴─> mean, variance ─> normalise
 
-    Outside a pipeline, or with one replica, it is ordinary batch norm.
+    Outside a pipeline, or with one replica, this layer is ordinary batch norm.
 
     Args:
-        group_size: number of consecutive replicas that share statistics; with fewer replicas, all do.
+        group_size: number of consecutive replicas that form a group; with fewer replicas, all form one group.
     """
 
     def __init__(self, group_size: int = 1, **kwargs: Any) -> None:
@@ -37,7 +36,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         return {**super().get_config(), 'group_size': self.group_size}
 
     def _moments(self, inputs, mask):
-        """Compute mean and variance; Keras calls this method."""
+        """Compute mean and variance for Keras."""
         weights = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
         count, total, squares = _sums(inputs, weights, self._reduction_axes)
         sums = collectives.sum_over_group(tf.concat([[count], total, squares], 0), self.group_size)
@@ -47,7 +46,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 def group_sizes(layers: Sequence[keras.layers.Layer]) -> dict[int, str]:
-    """Return {group size of batch norm, if above 1: name of the first layer with it}. The layers must be built."""
+    """Return {group size above 1: name of the first layer with this size}. The layers must be built."""
     sizes: dict[int, str] = {}
     for layer in layers:
         for nested in layer._flatten_layers():

@@ -1,4 +1,4 @@
-"""Embeddings of tokens and positions, and the softmax layer. Layers may share a table."""
+"""Embeddings of tokens and positions, and the softmax layer."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from lingpipe.layers import attention, base_layer
 
 
 class _AddedPositions(base_layer.BaseLayer):
-    """Adds a vector to the input at each position, then applies dropout."""
+    """The base class of layers that add a vector at each position."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -26,17 +26,17 @@ class _AddedPositions(base_layer.BaseLayer):
         self.dropout = keras.layers.Dropout(params.input_dropout_prob, name='dropout', dtype=self.dtype_policy)
 
     def call(self, inputs: tf.Tensor, start: int | tf.Tensor = 0, training: bool | None = None) -> tf.Tensor:
-        """Add positions."""
+        """Add the vectors of the positions from `start`, then apply dropout."""
         vectors = keras.ops.cast(self.vectors(start, inputs.shape[1], inputs.shape[2]), inputs.dtype)
         return self.dropout(inputs + vectors, training=training)
 
     def decode(self, inputs: tf.Tensor, cache: tuple, start: int | tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Add positions from `start` on to inputs `[batch, n, model_dim]`. Return the cache unchanged."""
+        """Add positions to inputs `[batch, n, model_dim]`. Return the sum and the unchanged cache."""
         return self(inputs, start=start), cache
 
 
 class NoPositions(_AddedPositions):
-    """Applies dropout and adds nothing, for networks with rotary positions or without positions."""
+    """A layer that applies only dropout, for networks without added positions."""
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
         """Return zeros `[length, model_dim]`."""
@@ -45,7 +45,7 @@ class NoPositions(_AddedPositions):
 
 
 class LearnedPositions(_AddedPositions):
-    """Adds a trained vector for each position up to `max_length`."""
+    """A layer that adds a trained vector at each position."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -63,28 +63,28 @@ class LearnedPositions(_AddedPositions):
             initializer=keras.initializers.RandomNormal(stddev=0.02))
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
-        """Return the trained vectors `[length, model_dim]` of the positions from `start` on."""
+        """Return the trained vectors `[length, model_dim]` of the positions from `start`."""
         return keras.ops.slice(self.table, (start, 0), (length, model_dim))
 
 
 class SinusoidalPositions(_AddedPositions):
-    """Adds sines and cosines of the position to the vectors (arXiv 1706.03762, section 3.5).
+    """A layer that adds sines and cosines of the position to the vectors (arXiv 1706.03762, section 3.5).
 
     There are d channels. At position t >= 0, channel i gets sin(a), and channel i + d/2 gets cos(a), with
     a = t / 10000^(2i / d). As in Lingvo, sines and cosines are not interleaved.
     """
 
     def vectors(self, start: int | tf.Tensor, length: int, model_dim: int) -> tf.Tensor:
-        """Return sines and cosines `[length, model_dim]` for the positions from `start` on. `model_dim` is even."""
+        """Return sines and cosines `[length, model_dim]` for the positions from `start`. `model_dim` is even."""
         angles = attention.angles(start, length, model_dim // 2)
         return keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1)
 
 
 class TokenEmbedding(base_layer.BaseLayer):
-    """Looks up a vector for every token in a table. A softmax may share the table; see `TiedTable`.
+    """A layer that looks up a vector for every token in a table. A softmax may share the table; see `TiedTable`.
 
-    Initially the table has standard deviation 1 / sqrt(model_dim). Vectors are multiplied by sqrt(model_dim). So inputs
-    and logits from the same table both have variance 1 (arXiv 1706.03762, section 3.4).
+    Initially the table has standard deviation 1 / sqrt(model_dim). Vectors are multiplied by sqrt(model_dim). Inputs
+    and logits from the same table then have variance 1 (arXiv 1706.03762, section 3.4).
     """
 
     @classmethod
@@ -121,10 +121,10 @@ def _new_table(layer, vocab_size, model_dim):
 
 
 class TiedTable(base_layer.BaseLayer):
-    """The base class of layers that may share an embedding's table (arXiv 1608.05859).
+    """The base class of layers that may use the table of an embedding (arXiv 1608.05859).
 
-    The pipeline sends the table from the embedding's partition to this layer's partition, and sends the table's
-    gradients back. Without a pipeline, as in analysis or export, the layer creates its own table.
+    The pipeline sends the table to the partition of this layer, and sends the gradient of the table back. Without a
+    pipeline, the layer creates its own table.
     """
 
     table: Any
@@ -138,7 +138,7 @@ class TiedTable(base_layer.BaseLayer):
         return p
 
     def tie(self, layers: Mapping[str, keras.layers.Layer]) -> None:
-        """Find the embedding whose table is shared. A stack calls this method before its layers are built.
+        """Find the embedding whose table this layer uses. Call this method before the layers are built.
 
         Raises:
             ValueError: there is no such embedding.
@@ -154,11 +154,11 @@ class TiedTable(base_layer.BaseLayer):
 
     @property
     def borrowed_variables(self) -> list[keras.Variable]:
-        """List of the variables that belong to another layer and are counted there."""
+        """The variables that belong to another layer."""
         return [] if self.params.tied_to is None else [self.table]
 
     def find_table(self, vocab_size: int, model_dim: int) -> keras.Variable:
-        """Return the table of the tied embedding, or a new table if none is tied.
+        """Return the table of the tied embedding, or a new table if no embedding is tied.
 
         Raises:
             ValueError: the table has another shape.
@@ -174,7 +174,7 @@ class TiedTable(base_layer.BaseLayer):
 
 
 class SoftmaxHead(TiedTable):
-    """A layer norm, then a product with a table of token vectors, and a bias. The softmax is part of the loss.
+    """A layer norm, then a product with a table of token vectors, then a bias. The loss applies the softmax.
 
     With `tied_to`, the table belongs to an embedding in the same stack; see `TiedTable`.
     """

@@ -1,7 +1,6 @@
-"""KerasParams: Params for any Keras layer, taken from the arguments of its constructor.
+"""Params for any Keras layer, with one field per argument of the constructor.
 
-An override such as `body.layers[3].units=10` can change any argument of such a layer. A params file can contain the
-layer, whether Keras or a third party defines it:
+An override such as `body.layers[3].units=10` can change a field of these Params:
 
     layers.KerasParams(keras.layers.Dense, units=512, activation='relu')
 """
@@ -25,11 +24,11 @@ class REQUIRED:
 def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiableParams:
     """Return Params of a Keras layer, with one field per argument of its constructor.
 
-    Give an inner layer as Params, not as an object that all instances would share. Other Keras objects, such as
-    initializers, are replaced by their Params. So each Instantiate makes new inner objects.
+    Give each inner layer as Params. Other Keras objects, such as initializers, are replaced by their Params. Each call
+    of `Instantiate` makes new inner objects.
 
     Args:
-        cls: function, subclass of keras.layers.Layer, or another class of Keras objects, such as an initializer class.
+        cls: subclass of keras.layers.Layer, another class of Keras objects, or a function.
         **arguments: arguments of the constructor.
 
     Raises:
@@ -47,7 +46,7 @@ def KerasParams(cls: Callable, **arguments: Any) -> hyperparams.InstantiablePara
 
 
 def require(params: Any, base: type, field: str, advice: str) -> None:
-    """Raise ValueError if `params` is not the Params of a subclass of `base`. The message names `field`."""
+    """Raise ValueError unless `params` are the Params of a subclass of `base`. The message names `field`."""
     cls = getattr(params, 'cls', None)
     if not (isinstance(params, hyperparams.InstantiableParams) and isinstance(cls, type) and issubclass(cls, base)):
         received = getattr(cls, '__name__', repr(params))
@@ -56,7 +55,7 @@ def require(params: Any, base: type, field: str, advice: str) -> None:
 
 
 class _KerasObjectParams(hyperparams.InstantiableParams):
-    """Params of a class or function. `Instantiate` calls `cls` with the fields as keyword arguments."""
+    """Params of a class or function, with one field per argument."""
 
     def __init__(self, cls):
         super().__init__(cls)
@@ -70,7 +69,7 @@ class _KerasObjectParams(hyperparams.InstantiableParams):
         super().__setattr__(name, _described(value, f'{self.cls.__name__}.{name}'))
 
     def Instantiate(self, **kwargs):
-        """Return a new object of the class. Fields with default values are not passed to the constructor."""
+        """Call the class or function with the fields that differ from their defaults."""
         is_layer = inspect.isclass(self.cls) and issubclass(self.cls, keras.layers.Layer)
         dtype = kwargs.get('dtype', _instantiated(self.dtype)) if is_layer and 'dtype' in self else None
         with base_layer.default_policy(dtype):  # also of the layers inside it
@@ -103,7 +102,7 @@ def _instantiated(value):
 
 
 def _described(value, field):
-    """Replace every Keras object in `value` by its Params. Raise TypeError if one is a layer."""
+    """Replace every Keras object in `value` by its Params."""
     if isinstance(value, keras.layers.Layer):
         name = type(value).__name__
         raise TypeError(f'{field} is given a {name} object, which all that is instantiated would share; '
@@ -119,7 +118,7 @@ def _described(value, field):
 
 @functools.cache
 def _defaults(cls):
-    """Return {name: default} for all keyword arguments of `cls(...)`. REQUIRED stands for a missing default."""
+    """Return the default value of each keyword argument of `cls`."""
     if not inspect.isclass(cls):
         return _named(inspect.signature(cls))
     found = {}

@@ -1,7 +1,7 @@
 """ResNet version 1.5 for image classification. A pipeline can cut the network between any two layers.
 
-The network is by He et al. 2015 (arXiv 1512.03385), with two changes as in arXiv 1706.02677, section 5.1. A bottleneck
-shrinks the image in its 3x3 convolution. The last batch norm of each block starts with scale zero.
+The network of He et al. 2015 (arXiv 1512.03385) has two changes here (arXiv 1706.02677, section 5.1). In a bottleneck,
+the 3x3 convolution shrinks the image. The last batch norm of each block starts with scale zero.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _EXPANSION = 4
 
 
 class ResNetLayer(base_layer.BaseLayer):
-    """The base class of ResNet layers. It has the fields of batch norm, and creates convolutions."""
+    """The base class of ResNet layers."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -39,8 +39,7 @@ class ResNetLayer(base_layer.BaseLayer):
 class ResNetConvolution(ResNetLayer):
     """A convolution without a bias, followed by batch norm and an optional ReLU.
 
-    Opposite sides get equal padding. With strides 2 and an image of even size, Keras's 'same' would pad one side
-    more than the other.
+    Opposite sides of the image get equal padding.
     """
 
     @classmethod
@@ -55,6 +54,7 @@ class ResNetConvolution(ResNetLayer):
 
     def __init__(self, params: hyperparams.Params, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
+        # With strides 2 and an even size, 'same' padding would be larger on one side.
         self._padding = params.kernel_size // 2 if params.strides > 1 else 0
         initializer = keras.initializers.VarianceScaling(2.0, 'fan_out', 'truncated_normal')
         self.convolution = keras.layers.Conv2D(
@@ -71,10 +71,7 @@ class ResNetConvolution(ResNetLayer):
         self.batch_norm.build(self.compute_output_shape(input_shape))
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Map `[batch, height, width, channels]` to `[batch, height / strides, width / strides, filters]`.
-
-        Height and width are rounded up.
-        """
+        """Map `[batch, h, w, channels]` to `[batch, h / strides, w / strides, filters]`, rounded up."""
         padding = (self._padding, self._padding)
         x = keras.ops.pad(inputs, ((0, 0), padding, padding, (0, 0))) if self._padding else inputs
         x = self.batch_norm(self.convolution(x), training=training)
@@ -87,7 +84,7 @@ class ResNetConvolution(ResNetLayer):
 
 
 class ResNetStem(ResNetLayer):
-    """A 7x7 convolution and a max pool, both with strides 2. For small images: only a 3x3 convolution, strides 1."""
+    """A 7x7 convolution and a max pool, both with strides 2. Small images get a 3x3 convolution instead."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -123,8 +120,8 @@ class ResNetBlock(ResNetLayer):
         basic        x -+- 3x3, strides -> 3x3 -------------------------------+
                         +- x, or 1x1 with strides ----------------------------+
 
-    Batch norm follows each convolution, and a ReLU follows each convolution except the last one of a path. The scale of
-    the last batch norm starts at zero, so at first the shortcut alone has an effect.
+    Batch norm follows each convolution. A ReLU follows each convolution except the last one of a path. The scale of the
+    last batch norm starts at zero, and the output at first depends only on the shortcut.
     """
 
     @classmethod
@@ -166,7 +163,7 @@ class ResNetBlock(ResNetLayer):
 
 
 class ResNetHead(base_layer.BaseLayer):
-    """The classifier on top: global average pool, then dense. Logits are at least float32."""
+    """A global average pool, then a dense layer. The logits are at least float32."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:

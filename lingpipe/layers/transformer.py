@@ -92,7 +92,7 @@ class TransformerBlock(base_layer.BaseLayer):
         return x + self.feed_forward_dropout(transformed, training=training)
 
     def initial_cache(self, batch_size: int, length: int) -> tuple[tf.Tensor, ...]:
-        """Return the empty cache of `decode`; see `MultiHeadAttention.initial_cache`."""
+        """Return an empty cache for `decode`; see `MultiHeadAttention.initial_cache`."""
         return self.attention.initial_cache(batch_size, length)
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],
@@ -111,7 +111,7 @@ def transformer_lm_layers(
 
         embedding, positions, block_0, ..., block_(L-1), softmax
 
-    The defaults give GPipe's Transformer-L (arXiv 1811.06965, table 1). It has
+    The defaults give GPipe's Transformer-L (arXiv 1811.06965, table 1). The network has
     L (4 d^2 + 2 d f + 9 d + f) + 2 V d + V + 2 d parameters. L is `num_layers`. V is `vocab_size`. d is `model_dim`,
     the size of the vectors between blocks. f is `hidden_dim`, the size of a feed-forward network's hidden layer.
 
@@ -120,7 +120,7 @@ def transformer_lm_layers(
         input_dropout_prob: dropout of the sum of embedding and positions.
 
     Raises:
-        ValueError: `positions` is none of POSITIONS.
+        ValueError: `positions` is not in POSITIONS.
     """
     branch_scale = (2 * num_layers) ** -0.5  # the sum of all branches starts as large as the input (GPT-2, section 2.3)
     block = TransformerBlock.Params().Set(residual_dropout_prob=residual_dropout_prob)

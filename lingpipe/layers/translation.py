@@ -1,15 +1,15 @@
 """Transformers that translate. A pipeline can cut the models between any two layers.
 
-Encoder and decoder form one stack. Each layer takes a dictionary of tensors, the nest, and changes some of them. All
-layers but the head return the nest::
+Encoder and decoder form one stack. Each layer takes a dictionary of tensors, called the nest. All layers but the head
+return a changed nest::
 
                      source_embedding  encoder blocks  target_embedding  decoder blocks    head
     source            ids ─> vectors      changed         normalised       read (cross)
     source_mask            made            read             passed            read
     target                 ids             ids           ids ─> vectors      changed      ─> logits
 
-Targets stay integers up to the decoder, so stages of the encoder send `length` numbers per target, not
-`length * model_dim`. Targets need no padding mask: tokens attend only to earlier positions, and padding comes last.
+Targets stay integers up to the decoder, to keep transfers small. Targets need no padding mask, because padding comes
+last and tokens attend only to earlier positions.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from lingpipe.layers import attention, base_layer, embeddings, transformer
 
 
 class _SequenceEmbedding(embeddings.TokenEmbedding):
-    """The base class of both embeddings. It adds positions to the vectors of tokens, and applies dropout."""
+    """The base class of the source embedding and the target embedding."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -46,7 +46,7 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
 
 
 class SourceEmbedding(_SequenceEmbedding):
-    """Embeds the source's tokens, and adds their padding mask to the nest."""
+    """The layer that embeds the source, and adds a padding mask to the nest."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -100,7 +100,7 @@ class TargetEmbedding(embeddings.TiedTable, _SequenceEmbedding):
         return {**inputs, 'source': self.source_norm(inputs['source']), 'target': self._embedded(tokens, training)}
 
     def decode(self, tokens: tf.Tensor, start: int | tf.Tensor) -> tf.Tensor:
-        """Return vectors `[batch, n, model_dim]` of tokens `[batch, n]` at positions from `start` on."""
+        """Return vectors `[batch, n, model_dim]` of tokens `[batch, n]` at positions from `start`."""
         return self.positions(embeddings.TokenEmbedding.call(self, tokens), start=start)
 
 
@@ -155,7 +155,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
 
 class TranslationHead(embeddings.SoftmaxHead):
-    """Logits of the target's tokens, clipped if `logits_abs_max` is set (GPipe, arXiv 1811.06965, section 5)."""
+    """The layer that computes logits of target tokens, clipped on request (GPipe, arXiv 1811.06965, section 5)."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -183,15 +183,15 @@ def transformer_nmt_layers(
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
 
     The first layer takes tokens as `{'source': [batch, source_length], 'target': [batch, target_length]}`. At
-    each position the target holds the token before the one to predict.
+    each position, the target has the token before the predicted token.
 
     The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters. h is the size of all heads
     together, by default d. T is the number of tables, 1 or 2. A is `num_heads`. For d, f and the four kinds of dropout,
     see `transformer.transformer_lm_layers`.
 
-    This is the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5). For its published parameter counts, set
-    `dim_per_head=64`, both for 16 and for 32 heads. As in that section, logits may be clipped, and initial weights of
-    feed-forward networks are smaller for larger L. Here, weights of the second dense layer are scaled by 1 / L.
+    The network belongs to the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5). For the parameter counts of the
+    paper, set `dim_per_head=64`. As in the paper, logits may be clipped. In each feed-forward network, the initial
+    weights of the second dense layer are scaled by 1 / L.
 
     Args:
         num_layers: L, the number of encoder blocks. There are as many decoder blocks.

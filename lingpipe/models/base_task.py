@@ -1,4 +1,4 @@
-"""A task, as in Lingvo: a model with its loss, metrics and training params."""
+"""The base class of tasks. As in Lingvo, a task is a network with a loss and metrics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,11 @@ from lingpipe.stages import losses, micro_batches
 
 
 class BaseTask:
-    """A pipelined network (the body) with a loss on its last partition.
-
-    A subclass defines `loss`; the body does everything else (placement, micro-batches, recomputation).
+    """A pipelined network, called the body, with a loss on the last partition. A subclass defines `loss`.
 
     Attributes:
         larger_is_better: dictionary {metric of `loss`: whether a larger value is better}.
-        loss_and_metrics: `losses.LossAndStates` that computes `loss` and `params.metrics` in training and evaluation.
+        loss_and_metrics: `losses.LossAndStates` that computes `loss` and `params.metrics`.
     """
 
     larger_is_better: dict[str, bool] = {
@@ -54,12 +52,12 @@ class BaseTask:
             targets: tuple (labels, weights), each `[batch]`; examples of weight 0 do not count.
 
         Returns:
-            Dictionary from name to (mean over the examples, weight), with the entry 'loss' that training minimises.
+            Dictionary {name: (mean over the examples, weight)}. Training minimises the entry 'loss'.
         """
         raise NotImplementedError(f'{type(self).__name__} defines no loss. Write its method loss(targets, outputs).')
 
     def check_input(self, training_input: Any) -> None:
-        """Raise ValueError if an input does not fit the body. This class checks only the tokenizer."""
+        """Raise ValueError if an input does not fit the body. `BaseTask` checks only the tokenizer."""
         tokenizer, source = getattr(training_input, 'tokenizer', None), self.params.body.model
         if tokenizer is not None and source is not None:
             source.Instantiate().check_tokenizer(self.body.model, tokenizer)
@@ -71,7 +69,8 @@ class BaseTask:
     def require_labels(self, training_input: Any, num_targets: int | None = None) -> None:
         """Raise ValueError if the targets of an input do not fit the body's logits.
 
-        The task takes `num_targets` tensors of targets; None: any number.
+        Args:
+            num_targets: number of target tensors that the task takes; None: any number.
         """
         kind, targets = type(training_input).__name__, training_input.TargetSpec(training_input.params)
         logits = tf.nest.flatten(self.body.output_of_one_example)[0].shape[1:]
@@ -110,23 +109,23 @@ class BaseTask:
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary from name to (sum over the examples, weight); empty if there are no such metrics.
+            Dictionary {name: (sum over the examples, weight)}; empty if there are no such metrics.
         """
         del inputs, targets, read
         return {}
 
     def sample(self, training_input: base_input.BaseInput, read: Callable) -> str | None:
-        """Return a sample of the model's output; None: no sample. Evaluations during training show the sample."""
+        """Return a sample of the model's output, or None. Evaluations during training show the sample."""
         del training_input, read
         return None
 
     def is_larger_better(self, metric: str) -> bool | None:
-        """Return whether a larger value of a metric is better; None: not known. Call `metric_names` first."""
+        """Return whether a larger metric is better, or None if unknown. Call `metric_names` before this method."""
         state = self._states.get(metric)
         return state.is_larger_better if state else self.larger_is_better.get(metric)
 
     def metric_names(self, targets: Any) -> set:
-        """Return the names of all metrics, given the `tf.TensorSpec`s of `targets`.
+        """Return the names of all metrics. `targets` is a nest of `tf.TensorSpec`s.
 
         Raises:
             ValueError: one of `params.metrics` cannot be computed.

@@ -1,4 +1,4 @@
-"""The losses of a compiled Keras model. Losses that add up are computed per micro-batch, in the last partition."""
+"""The losses of a compiled Keras model, computed per micro-batch in the last partition."""
 
 import functools
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from lingpipe.stages.loss_kinds import Kind, NotAdditive
 
 def kinds_of(compile_loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
              variables: list[keras.Variable]) -> list[loss_kinds.Kind]:
-    """Return the `Kind` of each loss: one loss per example, a mean, or a sum. All tensors are `keras.KerasTensor`s.
+    """Return the `Kind` of each loss. All tensors are `keras.KerasTensor`s.
 
     Raises:
-        NotAdditive: a loss cannot be computed in parts, or reads a variable of the model.
+        NotAdditive: a loss cannot be computed in parts, or reads one of `variables`.
     """
     return [_kind_of(part.loss, *specs, variables) for part, specs in zip(
         compile_loss._flat_losses, _specs(compile_loss, y_true, outputs, sample_weight))]
@@ -33,7 +33,7 @@ def _kind_of(loss: keras.Loss, y_true: Any, outputs: Any, sample_weight: Any,
 
 
 def _specs(compile_loss, y_true, outputs, sample_weight):
-    """Return, for each loss, the specs of its targets, outputs and sample weights."""
+    """Return the specs of targets, outputs and sample weights for each loss."""
     found = []
 
     def note(y_true, outputs, sample_weight):
@@ -61,14 +61,13 @@ class Targets(NamedTuple):
 
 
 class CompiledLoss:
-    """Computes Keras's loss of a micro-batch, with a weight for averaging over micro-batches.
+    """The loss of a micro-batch, with a weight for averaging over micro-batches.
 
-    The sum of several losses has one weight, the number of examples. So each of them must be a mean over the examples,
-    or a sum. If a loss is a mean over something else, such as unmasked tokens, it must be the only loss.
+    A loss that is not a mean or a sum over examples must be the only loss.
 
     Args:
         compile_loss: Keras's built `CompileLoss`, with all losses and loss weights.
-        structure: `Structure` of the pair (targets, sample weights). Each may be None or contain None.
+        structure: `Structure` of the pair (targets, sample weights).
     """
 
     def __init__(self, compile_loss: keras.Loss, structure: boundary.Structure, kinds: list) -> None:
@@ -77,7 +76,7 @@ class CompiledLoss:
         self._parts = [_metrics_of(part.loss, kind) for part, kind in zip(compile_loss._flat_losses, kinds)]
 
     def __call__(self, targets: Targets, outputs: Any) -> dict:
-        """Return {'loss': (mean, weight)}. If there are several losses, add an entry for each, such as 'dense_loss'.
+        """Return {'loss': (mean, weight)}, with more entries such as 'dense_loss' if there are several losses.
 
         Raises:
             NotAdditive: one of several losses is weighed by masks or sample weights.
@@ -107,7 +106,7 @@ def no_loss(targets: Targets, outputs: Any) -> dict[str, tuple]:
 
 
 def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
-    """Flatten targets and sample weights. Return (`Targets`, the `Structure` that restores both)."""
+    """Return flattened `Targets`, and the `Structure` that restores targets and sample weights."""
     is_listed = isinstance(sample_weight,
                            (list, tuple)) and len(sample_weight) == 1 and not keras.tree.is_nested(y_true)
     pair = (y_true, sample_weight[0] if is_listed else sample_weight)
@@ -115,7 +114,7 @@ def pack_targets(y_true: Any, sample_weight: Any, num_rows: tf.Tensor) -> tuple:
 
 
 def _metrics_of(loss, kind):
-    """Return a loss as a function `(y_true, outputs, sample_weight) -> {'loss': (sum, weight)}`."""
+    """Return a function that computes the sum and the weight of a loss."""
     is_sum = kind is Kind.SUM or kind is Kind.ROWS and loss.reduction == 'sum'
     metrics = _as_sum(loss) if is_sum else losses.KerasMean(loss)
 
@@ -127,7 +126,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Wrap a loss that is a sum."""
+    """Return the function of `_metrics_of` for a loss that is a sum."""
     def metrics(y_true, outputs, sample_weight):
         # The weight None means: the micro-batch's fraction of the batch.
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}

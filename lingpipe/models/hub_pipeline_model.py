@@ -14,17 +14,17 @@ _DEFAULT_SAMPLER = 'top_k'  # KerasHub's
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class HubPipelineModel(pipeline_model.PipelineModel):
-    """Trains a pipeline of a KerasHub task on raw examples::
+    """A Keras model that trains a pipeline of a KerasHub task on raw examples::
 
         strings ─> batches ─> preprocessor of the task, by tf.data ─> tensors ─> Keras's fit ─> pipeline
 
-    `PipelineModel(pipe)` makes a `HubPipelineModel` if the pipeline is made of such a task. As in KerasHub, `fit` does
-    not shuffle raw examples. To shuffle, pass a shuffled `tf.data.Dataset`.
+    `PipelineModel(pipe)` makes a `HubPipelineModel` if the pipeline was made from such a task. `fit` does not shuffle
+    raw examples. To shuffle, pass a shuffled `tf.data.Dataset`.
     """
 
     @property
     def preprocessor(self) -> keras.Layer:
-        """The task's preprocessor; None if the task takes tensors."""
+        """The preprocessor of the task, or None if the task takes tensors."""
         return self.source.preprocessor
 
     def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1,
@@ -49,7 +49,8 @@ class HubPipelineModel(pipeline_model.PipelineModel):
     def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: int | str = 'auto',
                  sample_weight: Any = None, steps: int | None = None, callbacks: Any = None, return_dict: bool = False,
                  **cache: Any) -> Any:
-        """Evaluate raw examples; see `keras.Model.evaluate`. Validation data from `fit` are already preprocessed."""
+        """Evaluate raw examples; see `keras.Model.evaluate`."""
+        # Only `fit` passes `cache`, with preprocessed data.
         if self.preprocessor is not None and not cache:
             x, y, sample_weight, batch_size = self._batches(x, y, sample_weight, batch_size), None, None, None
         return super().evaluate(x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict, **cache)
@@ -68,11 +69,11 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         See KerasHub's `CausalLM.generate` and `Seq2SeqLM.generate`, and `pipelined_generation.PipelinedGeneration`.
 
         Args:
-            inputs: texts for the task's preprocessor, or dictionary of arrays `[batch, length]` for a task without one.
-            max_length: largest number of tokens of a text, with its prompt; None: the preprocessor's length.
-            stop_token_ids: list of tokens that end a text; 'auto': the tokenizer's; None: none.
+            inputs: texts for the task's preprocessor, or, without preprocessor, dictionary of arrays `[batch, length]`.
+            max_length: largest number of tokens of prompt and text together; None: the preprocessor's length.
+            stop_token_ids: list of tokens that end a text; 'auto': the end tokens of the tokenizer; None: none.
             strip_prompt: whether prompts are left out of the results.
-            sampler: KerasHub sampler or its name, as `compile` takes it; None: the task's, or 'top_k' if it has none.
+            sampler: KerasHub sampler or its name; None: the sampler of the task, by default 'top_k'.
 
         Raises:
             NotImplementedError: a pipeline does not support the sampler or the task.
@@ -115,8 +116,8 @@ class HubPipelineModel(pipeline_model.PipelineModel):
         return keras.utils.unpack_x_y_sample_weight(self.source.preprocess_samples(x, y, sample_weight))
 
     def _batches(self, x, y, sample_weight, batch_size):
-        """Return the `tf.data.Dataset` of preprocessed batches. If `x` is a dataset, it must consist of batches."""
-        if not isinstance(x, tf.data.Dataset):
+        """Return a `tf.data.Dataset` of preprocessed batches."""
+        if not isinstance(x, tf.data.Dataset):  # a dataset must already consist of batches
             parts = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
             x = tf.data.Dataset.from_tensor_slices(_map_arrays(tf.convert_to_tensor, parts))
             x = x.batch(batch_size or _DEFAULT_BATCH_SIZE)
@@ -124,12 +125,12 @@ class HubPipelineModel(pipeline_model.PipelineModel):
 
 
 def _map_arrays(function, nest):
-    """Apply a function to each array in nested tuples and dictionaries. A list is one array. None stays None."""
+    """Apply a function to each array in nested tuples and dictionaries."""
     if isinstance(nest, tuple):
         return tuple(_map_arrays(function, part) for part in nest)
     if isinstance(nest, dict):
         return {key: _map_arrays(function, part) for key, part in nest.items()}
-    return None if nest is None else function(nest)
+    return None if nest is None else function(nest)  # a list is one array
 
 
 def _unpacked(data):
@@ -137,7 +138,7 @@ def _unpacked(data):
 
 
 def _split(examples, fraction, validation_data):
-    """Return training and validation data. Without `validation_data`, split off the last `fraction`."""
+    """Return training and validation data, split from `examples` if necessary."""
     if not fraction or validation_data is not None:
         return examples, validation_data
     sizes = []

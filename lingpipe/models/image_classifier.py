@@ -11,9 +11,9 @@ from lingpipe.models import base_task
 
 
 class ImageClassifier(base_task.BaseTask):
-    """Classifies images, texts or tokens. The body ends in logits `[batch, ..., classes]`.
+    """A task that classifies images, texts or tokens. The body ends in logits `[batch, ..., classes]`.
 
-    In training the body may return (logits, auxiliary logits). `auxiliary_loss_weight` weighs the auxiliary loss.
+    In training, the body may return (logits, auxiliary logits). `auxiliary_loss_weight` weighs the auxiliary loss.
     """
 
     @classmethod

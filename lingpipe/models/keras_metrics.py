@@ -1,4 +1,4 @@
-"""Keras metrics, computed micro-batch by micro-batch. The results are the same as for the whole batch or dataset."""
+"""Keras metrics, computed per micro-batch. The results are the same as for the whole batch."""
 
 import concurrent.futures
 import re
@@ -19,13 +19,14 @@ _ADVICE = 'Write it as KerasParams(keras.metrics.SparseTopKCategoricalAccuracy, 
 
 
 def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
-    """Return a dictionary from the name of a metric to its `MetricState`.
+    """Return the `MetricState` of each metric, by name.
 
     Args:
+        metrics: list of Params of Keras metrics.
         arguments: function `(targets, outputs) -> (y_true, y_pred, sample_weight)`; all results are `[batch, ...]`.
 
     Raises:
-        ValueError: an entry is not a metric, or two have the same name.
+        ValueError: an entry is not a metric, or two metrics have the same name.
     """
     states: dict[str, MetricState] = {}
     for index, params in enumerate(metrics):
@@ -39,21 +40,22 @@ def make_states(metrics: list, arguments: Callable) -> dict[str, 'MetricState']:
 
 
 def _name(params):
-    """Return a metric's name without Keras's number: 'auc', not 'auc_1'."""
+    """Return the name of a metric without the number that Keras appends."""
     if params.cls is OfClasses and not params.name:
         return _name(params.metric)
+    # 'auc', not 'auc_1'
     return params.name or re.sub('(?<=[a-z0-9])(?=[A-Z])', '_', params.cls.__name__).lower()
 
 
 class MetricState:
     """A Keras metric whose variables are summed over micro-batches.
 
-    The variables of most metrics are counts or sums, so they add up over micro-batches::
+    The variables of most metrics are counts or sums, and they add up over micro-batches::
 
         micro-batch 0 ─> update_state from zeros ─> true positives, false positives ─┐
         micro-batch 1 ─> update_state from zeros ─> true positives, false positives ─┴─> sums ─> result
 
-    When the shapes are known, a trial on random examples checks this. For `arguments` see `make_states`.
+    A trial on random examples checks that the variables add up. For `arguments`, see `make_states`.
     """
 
     def __init__(self, params: hyperparams.InstantiableParams, arguments: Callable) -> None:
@@ -61,10 +63,10 @@ class MetricState:
         self._metric: Any = None
 
     def share(self, targets: Any, outputs: Any) -> tuple[tf.Tensor, ...]:
-        """Return what a micro-batch adds to each variable of the metric, as float32 tensors.
+        """Return the amounts, in float32, that a micro-batch adds to the variables of the metric.
 
         Raises:
-            ValueError: the metric cannot be computed in parts, or does not take these labels, outputs and weights.
+            ValueError: the metric does not take these tensors, or cannot be computed in parts.
         """
         y_true, y_pred, weights = map(losses.in_float32, self._arguments(targets, outputs))
         if self._metric is None:
@@ -76,11 +78,11 @@ class MetricState:
 
     @property
     def is_larger_better(self) -> bool | None:
-        """Whether a larger value is better. None if Keras does not say, or before the first call of `share`."""
+        """Whether a larger value is better, or None if unknown. Call `share` before you read this property."""
         return {'up': True, 'down': False}.get(getattr(self._metric, '_direction', ''))
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
-        """Return the metric's number, a float32 scalar, from the sums of its variables."""
+        """Return the value of the metric, a float32 scalar, from the sums of the variables."""
         values = [tf.cast(total, variable.dtype) for total, variable in zip(sums, self._metric.variables)]
         return tf.cast(self._metric.stateless_result(values), tf.float32)
 
@@ -105,7 +107,7 @@ def _random_examples(y_true, outputs, weights):
 
 
 def _made(params, specs):
-    """Return the metric made of `params`. Raise ValueError if a trial on the host shows that it cannot be used."""
+    """Make a metric, and check the metric on random examples."""
     name = f'{params.name!r} ({params.cls.__name__}) of task.metrics'
     with tf.device('CPU:0'):
         try:
@@ -126,7 +128,7 @@ def _text(spec):
 
 
 class _Trial:
-    """The results of a metric on a few examples, all at once and in parts. `check` compares them."""
+    """The results of a metric on examples, all at once and in parts."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now
@@ -151,7 +153,7 @@ class _Trial:
         self._others_weigh_nothing = [number(state(slice(None), few))]
 
     def check(self, name):
-        """Raise ValueError unless the result is one number, variables sum over rows, and weight 0 omits a row."""
+        """Raise ValueError if the results show that the metric cannot be used."""
         result = self._whole[-1]
         if isinstance(result, dict) or np.ndim(result):
             returned = _text(result) if tf.is_tensor(result) else type(result).__name__
@@ -181,15 +183,14 @@ def _are_close(some, others):
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class OfClasses(keras.metrics.Metric):
-    """Converts class numbers and logits for a metric of one-hot labels and probabilities.
+    """A metric of class numbers and logits, computed by a metric of one-hot labels and probabilities.
 
-    Outputs `[..., classes]` get a softmax, and outputs `[..., 1]` a sigmoid. Keras's AUC, Precision,
-    Recall and F1Score need probabilities and labels of the same shape.
+    Logits `[..., classes]` get a softmax. Logits `[..., 1]` get a sigmoid. Keras's AUC, Precision, Recall and F1Score
+    need this conversion.
 
     Args:
         metric: the `keras.metrics.Metric`, or its params in KerasParams.
-        class_id: number of the positive class, which is tested against all others. None: `metric` gets all classes, and
-            combines them in its own way.
+        class_id: number of the positive class, compared with all others; None: `metric` gets all classes.
         name: name of this metric; None: the name of `metric`.
     """
 

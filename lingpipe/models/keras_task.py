@@ -15,12 +15,11 @@ _ADVICE = 'Set it, as to KerasParams(keras.losses.SparseCategoricalCrossentropy,
 
 
 class KerasTask(base_task.BaseTask):
-    """Trains a body on a Keras loss, and measures it by Keras metrics.
+    """A task that trains a body on a Keras loss.
 
-    The loss is the weighted mean over the examples, or tokens, of the whole batch: the sum of weight times loss,
-    divided by the sum of weights. Keras's reduction 'mean_with_sample_weight' and Keras's metrics do the same. By
-    default, Keras's `compile` divides by the number of examples instead. Both results are equal if all weights are 1.
-    The weighted mean does not depend on the examples of weight 0 that pad a batch.
+    The loss of a batch is the sum of weight times loss, divided by the sum of the weights. This is Keras's reduction
+    'mean_with_sample_weight'. The default of Keras's `compile` divides by the number of examples instead. Both results
+    are equal if all weights are 1. Examples of weight 0, which pad a batch, have no effect.
     """
 
     @classmethod

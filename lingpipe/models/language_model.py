@@ -1,4 +1,4 @@
-"""Language models: predicting every next token."""
+"""The task of language models, which predict every next token."""
 
 import math
 from collections.abc import Callable
@@ -15,8 +15,8 @@ def token_metrics(labels: tf.Tensor, weights: tf.Tensor, logits: tf.Tensor, labe
     """Compare logits `[batch, length, vocab_size]` with labels. Labels and weights are `[batch, length]`.
 
     Returns:
-        Tuple (loss, accuracy, nats). The first two are pairs (mean, weight). The loss is the smoothed cross-entropy in
-        nats per token (arXiv 1512.00567, section 7). `nats` is the plain cross-entropy `[batch, length]`.
+        Tuple (loss, accuracy, nats). Loss and accuracy are pairs (mean, weight). The loss is the smoothed cross-entropy
+        in nats per token (arXiv 1512.00567, section 7). `nats` is the cross-entropy `[batch, length]`, not smoothed.
     """
     logits, total = tf.cast(logits, tf.float32), tf.reduce_sum(weights)
     smoothed = nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -33,7 +33,7 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor, total: tf.Tensor) -> tu
 
 
 class LanguageModel(base_task.BaseTask):
-    """Predicts each next token of a sequence. The body ends in logits `[batch, length, vocab_size]`.
+    """A task that predicts each next token of a sequence. The body ends in logits `[batch, length, vocab_size]`.
 
     The body may also read a source, as the sequence-to-sequence models of KerasHub do.
     """
@@ -55,7 +55,7 @@ class LanguageModel(base_task.BaseTask):
     def loss(self, targets: tuple, outputs: Any) -> dict[str, Any]:
         """Return the metrics 'loss', 'bits_per_byte' and 'accuracy' of one micro-batch.
 
-        'loss' is the smoothed cross-entropy in nats per token. 'bits_per_byte' is the plain cross-entropy per byte.
+        'loss' is the smoothed cross-entropy in nats per token. 'bits_per_byte' is the cross-entropy without smoothing.
 
         Args:
             targets: tuple (labels, weights, numbers of bytes), each `[batch, length]`; tokens of weight 0 do not count.
@@ -78,10 +78,10 @@ class LanguageModel(base_task.BaseTask):
                 f'{vocab_size} logits.')
 
     def sample(self, training_input: Any, read: Callable) -> str | None:
-        """Return a sample; None if `sample_length` is 0 or a source text is missing. Every call uses the same seed."""
+        """Return a text that the model writes, or None if the Params describe no sample."""
         p = self.params
         if not p.sample_length or not p.sample_prompt and prompted_texts.reads_sources(training_input.input_spec):
             return None
         self._sampler = self._sampler or prompted_texts.text_writer(
-            self.body, training_input.tokenizer, training_input.input_spec, Sampling(), read)
+            self.body, training_input.tokenizer, training_input.input_spec, Sampling(), read)  # always the same seed
         return self._sampler.shown(p.sample_prompt, self._sampler.texts([p.sample_prompt], p.sample_length)[0])

@@ -1,4 +1,4 @@
-"""The layers, names, weights and files of a pipelined model, as in the plain model."""
+"""A pipelined model with the layers, names, weights and files of the plain model."""
 
 import contextlib
 import os
@@ -60,44 +60,44 @@ class ModelSurface(keras.Model):
 
     @property
     def source(self) -> Any:
-        """The Keras model of the pipeline; None if the pipeline was made from layers or Params."""
+        """The Keras model that the pipeline was made from, or None."""
         return getattr(self.pipe, 'model', None)
 
     @property
     def layers(self) -> list:
-        """List of the layers, as `keras.Model.layers`."""
+        """The list of layers; see `keras.Model.layers`."""
         return super().layers if self.source is None else self.source.layers
 
     @property
     def input(self) -> Any:
-        """The symbolic inputs of the source model if it is Functional; else the same as `keras.Model.input`."""
+        """The symbolic inputs; see `keras.Model.input`."""
         return self.source.input if isinstance(self.source, Functional) else super().input
 
     @property
     def output(self) -> Any:
-        """The symbolic outputs of the source model if it is Functional; else the same as `keras.Model.output`."""
+        """The symbolic outputs; see `keras.Model.output`."""
         return self.source.output if isinstance(self.source, Functional) else super().output
 
     @property
     def output_names(self) -> Any:
-        """The output names of the source; None without a source."""
+        """The output names of the source model, or None."""
         return getattr(self.source, 'output_names', None)  # losses and metrics may use these names
 
     @property
     def input_spec(self) -> Any:
-        """Input specs of the source model; None without one."""
+        """The input specs of the source model, or None."""
         return getattr(self.source, 'input_spec', None)  # Keras checks inputs against these specs
 
     @property
     def metrics(self) -> list[keras.Metric]:
-        """The model's own metrics, then its layers' metrics, each once."""
+        """The metrics of the model, then the metrics of the layers."""
         layers = [layer for layer in self._flatten_layers(include_self=False) if not isinstance(layer, keras.Model)]
         found = self._get_own_metrics() + [metric for layer in layers for metric in layer.metrics]
         return list({id(metric): metric for metric in found}.values())
 
     @property
     def losses(self) -> list[tf.Tensor]:
-        """Losses from the last call, then weight penalties. Each penalty is computed on the device of its weight."""
+        """The losses from the last call, then the penalties of the weights."""
         penalties = self._get_own_losses()
         for variable in self.trainable_variables:
             if variable.regularizer is not None:
@@ -107,7 +107,7 @@ class ModelSurface(keras.Model):
         return penalties
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
-        """Print the layers and how they are connected; see `keras.Model.summary`."""
+        """Print the layers and their connections; see `keras.Model.summary`."""
         show = super().summary if self.source is None else self.source.summary
         show(*args, **kwargs)
 
@@ -116,13 +116,13 @@ class ModelSurface(keras.Model):
         return self.pipe.compute_output_spec(inputs, training=bool(training))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the nest of the shapes of the outputs."""
+        """Return the shapes of the outputs."""
         return self.pipe.compute_output_shape(input_shape)
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         """Export the plain model; see `keras.Model.export`.
 
-        The result runs on one device, without LingPipe. LoRA is merged into the kernels, as in `save`.
+        The exported model runs on one device, without LingPipe. LoRA is merged into the kernels, as in `save`.
         """
         with lora.merged(self):
             return self._plain_model().export(filepath, *args, **kwargs)
@@ -133,15 +133,13 @@ class ModelSurface(keras.Model):
             super().save(filepath, overwrite, zipped, include_optimizer=include_optimizer)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None) -> None:
-        """Save the weights, which the plain model can also load; see `keras.Model.save_weights`.
-
-        A new local '.weights.h5' replaces the old one only when complete. So `BackupAndRestore` survives a crash.
-        """
+        """Save the weights; see `keras.Model.save_weights`. The plain model can load them."""
         path = str(filepath)
         if not overwrite or max_shard_size is not None or '://' in path or not path.endswith('.weights.h5'):
             with lora.merged(self):
                 super().save_weights(filepath, overwrite, max_shard_size)
             return
+        # A crash must not leave a partial file, from which `BackupAndRestore` could not continue.
         new = os.path.join(os.path.dirname(path), f'new_{os.path.basename(path)}')
         try:
             with lora.merged(self):
@@ -152,15 +150,15 @@ class ModelSurface(keras.Model):
                 os.remove(new)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Load weights; see `keras.Model.load_weights`. Afterwards LoRA adds nothing to outputs until it is trained."""
+        """Load weights; see `keras.Model.load_weights`. LoRA then has no effect on outputs until you train it."""
         with lora.able_to_learn(self):
             super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the pipeline and its input specs. A loaded model needs the specs to create its weights.
+        """Return the name, the pipeline and the input specs.
 
         Raises:
-            ValueError: the pipeline was built before this model was made, and the model has not seen inputs yet.
+            ValueError: the input specs are needed, but the model has not seen inputs yet.
         """
         if self.built and self.source is None:
             self._require_input_specs()
@@ -169,7 +167,7 @@ class ModelSurface(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a model from the result of `get_config`. Create its weights if the input specs are known."""
+        """Make a model from the result of `get_config`."""
         model = cls(keras.saving.deserialize_keras_object(config['pipe']), name=config['name'])
         specs = keras.saving.deserialize_keras_object(config['input_specs'])
         if specs is not None:
@@ -177,14 +175,14 @@ class ModelSurface(keras.Model):
         return model
 
     def _trackable_children(self, save_type='checkpoint', **kwargs):
-        """Add the plain model's objects, so plain and pipelined models can exchange checkpoints."""
+        """Add the objects of the plain model to checkpoints."""
         children = super()._trackable_children(save_type, **kwargs)
         if self.source is None or save_type != 'checkpoint':
             return children
-        return {**self.source._trackable_children(save_type), **children}
+        return {**self.source._trackable_children(save_type), **children}  # the plain model can load such checkpoints
 
     def _obj_type(self):
-        """Make Keras save layers as for a plain model."""
+        """Make Keras save the layers as for a plain model."""
         return 'Functional'  # then either model can load the other's weights
 
     def _plain_model(self):
@@ -202,7 +200,7 @@ class ModelSurface(keras.Model):
             raise ValueError(f'{self.name!r} does not know the shape of its inputs yet. Call it on a batch first.')
 
     def _build_for(self, inputs):
-        """Create the weights outside any function that is being traced."""
+        """Create the weights if they do not exist yet."""
         if self.source is None and any(isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor))
                                        for leaf in tf.nest.flatten(inputs)):
             raise ValueError(
@@ -217,7 +215,7 @@ class ModelSurface(keras.Model):
 
 
 def symbol_of_any_batch(tensor: Any) -> keras.KerasTensor | None:
-    """Return a `keras.KerasTensor` like `tensor`, for any number of rows; None for None."""
+    """Return a `keras.KerasTensor` like `tensor`, but for any number of rows. Return None for None."""
     if tensor is None:
         return None
     return keras.KerasTensor(

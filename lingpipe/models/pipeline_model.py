@@ -1,4 +1,4 @@
-"""A pipeline as a Keras model: compile, fit, evaluate, predict and save, with every schedule."""
+"""A Keras model that trains a pipeline with any schedule."""
 
 import functools
 import gc
@@ -32,10 +32,10 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class PipelineModel(model_surface.ModelSurface):
-    """Trains a pipeline by Keras's own `fit`. The plain model would give the same results.
+    """A Keras model that trains a pipeline by Keras's own `fit`. The plain model would give the same results.
 
-    The loss is computed inside the last partition, so training uses the schedule of the pipeline. (A pipeline that is
-    called as a layer always uses GPipe's schedule.) The optimizer updates each variable on the variable's device::
+    The loss is computed inside the last partition, and training uses the schedule of the pipeline. A pipeline that is
+    called as a layer always uses GPipe's schedule. The optimizer updates each variable on the variable's device::
 
         model = lingpipe.PipelineModel(pipe)
         model.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
@@ -65,9 +65,9 @@ class PipelineModel(model_surface.ModelSurface):
         """Configure training, as `keras.Model.compile` does.
 
         Args:
-            optimizer: Keras optimizer. It is changed to work on each variable's device; the results stay the same.
+            optimizer: Keras optimizer. `compile` changes the optimizer to work on each variable's device.
             run_eagerly: whether the parts of a step outside the pipeline run eagerly; each partition is always traced.
-            jit_compile: whether XLA compiles the functions of each partition; 'auto': as the pipeline's own Params say.
+            jit_compile: whether XLA compiles the functions of each partition; 'auto': as in the pipeline's Params.
             auto_scale_loss: whether the loss is scaled if layers compute in float16.
 
         Raises:
@@ -87,7 +87,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     @property
     def jit_compile(self) -> Any:
-        """False, because no step is compiled as a whole. Setting True makes XLA compile each partition."""
+        """False, as XLA does not compile whole steps. Set this property to True to let XLA compile each partition."""
         return False
 
     @jit_compile.setter
@@ -97,7 +97,8 @@ class PipelineModel(model_surface.ModelSurface):
     def make_train_function(self, force: bool = False) -> Callable:
         """Return the function of training steps; see `keras.Model.make_train_function`.
 
-        Raise ValueError if the optimizer lacks a trainable weight. Move optimizer slots to their weights' devices.
+        Raises:
+            ValueError: the optimizer is missing, or does not know a trainable weight.
         """
         if self.optimizer is None:
             raise ValueError('optimizer=None was given to compile, which does for evaluation only. Give an optimizer.')
@@ -109,35 +110,35 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('train_function')
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """Return the prediction function; see `keras.Model`. Raise ValueError if the source model overrides steps."""
+        """Return the prediction function; see `keras.Model.make_predict_function`."""
         self._refuse_overridden_steps()
         self._follow_layers(self.predict_function)
         super().make_predict_function(force)
         return self._with_plain_graph('predict_function')
 
     def make_test_function(self, force: bool = False) -> Any:
-        """Return the evaluation function, after placing new weights; see `keras.Model.make_test_function`."""
+        """Return the evaluation function; see `keras.Model.make_test_function`."""
         self._follow_layers(self.test_function)
         super().make_test_function(force)
         return self._with_plain_graph('test_function')
 
     def _with_plain_graph(self, name: str) -> Callable:
-        """Return Keras's function for steps, run without graph optimization."""
+        """Wrap the function `name` of Keras to run without graph optimization."""
         function = getattr(self, name)
         if not isinstance(function, functools.partial):
             setattr(self, name, functools.partial(_run_plain, function))
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights. Before `function` is made (None), raise ValueError if layer calls changed."""
+        """Place new weights, and refuse changes in the calls of layers."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
-            if function is None:
+            if function is None:  # Keras has not made the function yet
                 self.pipe.source.refuse_changes()
             self.pipe.place_new_weights()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compile a loaded model as it was when it was saved."""
+        """Compile a loaded model with the saved arguments of `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)
@@ -157,8 +158,8 @@ class PipelineModel(model_surface.ModelSurface):
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
         """Train on one batch; see `keras.Model.train_step`.
 
-        A loss that can be summed over micro-batches is computed inside the last partition. Any other loss, and an
-        overridden `compute_loss`, is computed on the whole batch, outside the pipeline.
+        A loss that can be summed over micro-batches is computed inside the last partition. Any other loss is computed
+        on the whole batch, outside the pipeline.
         """
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         try:
@@ -172,7 +173,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def loss_and_targets(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Callable, Any]:
-        """Return the loss function of the last partition, and the targets that it takes.
+        """Return the loss function of the last partition, and the targets of that function.
 
         Raises:
             NotAdditive: the loss must be computed on the whole batch, outside the pipeline.
@@ -199,7 +200,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.compute_metrics(x, y, outputs, sample_weight)
 
     def _build_metrics(self, y, outputs):
-        """Create metric variables outside the function being traced."""
+        """Create the variables of the metrics, outside of traced functions."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built and not self._overrides('compute_metrics'):
             with base_layer.outside_of_scopes():  # inside, variables would cause another trace
@@ -242,7 +243,7 @@ class PipelineModel(model_surface.ModelSurface):
         return outputs
 
     def _reached(self, gradients, variables):
-        """Return each variable's gradient, or None if no loss depends on the variable."""
+        """Return the gradients, with None for variables that no loss depends on."""
         of_variables, *of_outputs = gradients
         if self.pipe._get_own_losses():  # they may reach any variable
             return of_variables
@@ -256,7 +257,7 @@ class PipelineModel(model_surface.ModelSurface):
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Return the loss function."""
+        """Return the loss function of the last partition."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
@@ -308,13 +309,13 @@ class PipelineModel(model_surface.ModelSurface):
         return self.optimizer
 
     def _values_to_restore(self):
-        """Return pairs (variable, value) for undoing a step; an empty list without loss scaling."""
+        """Return the variables and values that undo a step with loss scaling."""
         if not training_optimizer.is_scaling(self._built_optimizer()):
             return []
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]
 
     def _update(self, gradients, is_finite, state_updates, before):
-        """Update weights and state. With a scaled loss, do so only if everything is finite."""
+        """Update weights and state, except after an overflow from loss scaling."""
         variables, optimizer = self.pipe.trainable_variables, self.optimizer
 
         def update():
@@ -349,7 +350,7 @@ class PipelineModel(model_surface.ModelSurface):
                              'model to True.')
 
     def _refuse_new_weights(self):
-        """Raise ValueError for new weights."""
+        """Raise ValueError for trainable weights that the optimizer does not know."""
         optimizer = self.optimizer
         if optimizer is None or not optimizer.built or isinstance(optimizer, keras.optimizers.MultiOptimizer):
             return
@@ -380,7 +381,7 @@ class PipelineModel(model_surface.ModelSurface):
 
 
 def _preprocesses(source):
-    """Return whether a model is a KerasHub task, which can preprocess raw examples."""
+    """Return whether a model is a KerasHub task."""
     return hasattr(source, 'preprocess_samples') and hasattr(source, 'preprocessor')
 
 

@@ -21,17 +21,15 @@ _METHODS = ('call_encoder', 'call_with_cache', 'call_decoder_with_cache')
 class PipelinedGeneration:
     """A pipelined `generate_function` for a KerasHub task or a `StackTask`.
 
-    Every group of prompts has its own loop over tokens, and does not wait for other groups. So the devices work on
-    different groups at the same time::
+    The devices work on different groups of prompts at the same time::
 
         group 0   device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> sample ─> ...
         group 1               device 0 ─> device 1 ─> sample ─> device 0 ─> device 1 ─> ...
 
-    The task's own `generate_step` and sampler run for each group. Rows get the same random numbers as if all
-    prompts were one batch, so the text does not depend on the number of groups.
+    Random numbers, and therefore texts, do not depend on the number of groups.
 
     Args:
-        task: KerasHub task, or `prompted_texts.StackTask`; its weights are on the devices of the stages.
+        task: KerasHub task or `prompted_texts.StackTask`, with weights on the devices of the stages.
         num_groups: largest number of groups of prompts; each group has at least one prompt.
         jit_compile: whether XLA compiles the function of each stage.
         read: function that returns the value to use for a Keras variable, such as its moving average.
@@ -46,7 +44,7 @@ class PipelinedGeneration:
         self._generate = tf.function(self._generate_groups, autograph=False)
 
     def __call__(self, inputs: dict[str, Any], stop_token_ids: Any = None) -> dict[str, tf.Tensor]:
-        """Generate texts. Return a dictionary with their tokens and masks `[batch, length]`.
+        """Generate texts. Return a dictionary with tokens and masks `[batch, length]` of the texts.
 
         Args:
             inputs: dictionary of arrays `[batch, ...]`, as the task's preprocessor makes them.
@@ -69,7 +67,8 @@ class PipelinedGeneration:
 
 
 def _map_tensors(function, *nests):
-    """Apply a function to the tensors of nests. None, as for a text without images, stays None."""
+    """Apply a function to the tensors of nests."""
+    # None stands for a missing input, such as images for a text without images.
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *nests)
 
 
@@ -94,7 +93,7 @@ def _weights_of(task, stages):
 
 
 class _Draws:
-    """The random numbers of a sampler. All groups draw as if they were one batch."""
+    """The random state of a sampler, as if all groups were one batch."""
 
     def __init__(self, sampler, mask):
         self.sampler, self.num_rows = sampler, mask.shape[0]
@@ -106,14 +105,14 @@ class _Draws:
         self._growth = []
 
     def state_before(self, index):
-        """Return pairs (state variable, value before the draw of the token at `index`)."""
+        """Return state variables with their values before the draw at position `index`."""
         if not self._growth:
             self._growth = self._measured_growth()
         return [(variable, state + growth * tf.cast(index - self.first_index, state.dtype))
                 for variable, state, growth in zip(self.variables, self._states, self._growth)]
 
     def _measured_growth(self):
-        """Measure, eagerly, how much one draw adds to each state variable."""
+        """Measure how much one draw adds to each state variable."""
         with tf.init_scope(), keras.StatelessScope(state_mapping=[
                 (variable, tf.zeros(variable.shape, variable.dtype)) for variable in self.variables]) as scope:
             self.sampler.get_next_token(tf.fill([1, 128], 1 / 128))
@@ -131,7 +130,7 @@ class _Draws:
 
 
 class _GroupSampler:
-    """A sampler for one group's rows. It draws as if the rows of all groups were one batch."""
+    """A sampler that draws for one group as if all groups were one batch."""
 
     def __init__(self, draws, rows):
         self._draws, self._rows, self._sampler = draws, rows, copy.copy(draws.sampler)
@@ -153,7 +152,7 @@ class _GroupSampler:
             return self._sampler(next=next_logits, **arguments)
 
     def _draw(self, probabilities):
-        """Return the next tokens `[rows]`."""
+        """Draw the next token of each row."""
         draws, rows = self._draws, self._rows
         if not draws.variables:
             return draws.sampler.get_next_token(probabilities)
@@ -165,7 +164,7 @@ class _GroupSampler:
 
 
 def require_known(sampler: Any) -> None:
-    """Raise NotImplementedError for a sampler that does more than draw the next token."""
+    """Raise NotImplementedError unless the sampler only draws the next token."""
     if isinstance(sampler, LoopSampler):
         return
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel
@@ -178,9 +177,9 @@ def require_known(sampler: Any) -> None:
 
 @contextlib.contextmanager
 def replaced(target: Any, attributes: dict[str, Any]) -> Iterator[None]:
-    """Replace attributes of `target` in the `with` block. Bypass `__setattr__`, which would track the values."""
+    """Replace attributes of `target` in the `with` block."""
     before = {name: vars(target)[name] for name in attributes if name in vars(target)}
-    vars(target).update(attributes)
+    vars(target).update(attributes)  # `__setattr__` would track the values
     try:
         yield
     finally:

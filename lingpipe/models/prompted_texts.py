@@ -14,10 +14,10 @@ from lingpipe.pipeline import gpipe_layer
 
 
 class StackTask:
-    """A stack of layers that generates text, with the interface of KerasHub's tasks.
+    """A stack of layers that generates text, with the interface of a KerasHub task.
 
-    Layers that apply one function to each position, such as dense layers and layer norms, work as they are. Any other
-    layer needs a method `decode(inputs, cache, start) -> outputs, cache`. If it has a cache, it needs a second method,
+    A layer that applies one function to each position, such as a dense layer, needs no extra method. Every other layer
+    needs a method `decode(inputs, cache, start) -> outputs, cache`. A layer with a cache needs a method
     `initial_cache(batch_size, length)`.
 
     Args:
@@ -29,7 +29,12 @@ class StackTask:
         self.variables, self.sampler = body.variables, sampler
 
     def call_with_cache(self, token_ids: tf.Tensor, cache: Any, cache_update_index: Any) -> tuple:
-        """Return logits `[batch, n, vocab_size]` and the new cache. Positions begin at `cache_update_index`."""
+        """Return logits `[batch, n, vocab_size]` and the new cache.
+
+        Args:
+            token_ids: int32 `[batch, n]`.
+            cache_update_index: position of the first token.
+        """
         x, found = token_ids, []
         for layer, old in zip(self._layers, cache):
             if hasattr(layer, 'decode'):
@@ -40,7 +45,11 @@ class StackTask:
         return x, tuple(found)
 
     def generate_step(self, inputs: dict[str, tf.Tensor], stop_token_ids: tuple[int, ...] | None = None) -> dict:
-        """Continue the prompts in 'token_ids', int32 `[batch, length]`. 'padding_mask' is 1 where prompts are."""
+        """Continue the prompts of a batch.
+
+        Args:
+            inputs: 'token_ids', int32 `[batch, length]`, and 'padding_mask', which is 1 where a prompt has a token.
+        """
         tokens, mask = inputs['token_ids'], tf.cast(inputs['padding_mask'], tf.bool)
         empty = tuple(layer.initial_cache(*tokens.shape) if hasattr(layer, 'initial_cache') else ()
                       for layer in self._layers)
@@ -57,13 +66,13 @@ class StackTask:
 
 
 def _before_end(tokens, mask, stop_token_ids):
-    """Return a mask that is True up to each text's end token, inclusive."""
+    """Return a mask that covers each text and its end token."""
     is_stop = tf.reduce_any(tokens[..., tf.newaxis] == tf.constant(stop_token_ids or [-1], tokens.dtype), -1)
     return tf.cumsum(tf.cast(is_stop & ~mask, tf.int32), 1, exclusive=True) == 0
 
 
 class _Texts:
-    """Writes texts by `PipelinedGeneration`. The prompts are divided into one group per device."""
+    """A writer of texts that divides prompts into one group per device."""
 
     def __init__(self, body, tokenizer, task, sampler, read):
         self._task, self._tokenizer, self._sampler = task, tokenizer, sampler
@@ -79,11 +88,11 @@ class _Texts:
 
 
 class PromptedTexts(_Texts):
-    """Lets the body of a language model continue prompts.
+    """A writer that continues prompts with a language model.
 
     Args:
         body: built `GPipeLayer` of layers that fit `StackTask`, or of a KerasHub task.
-        context_length: largest number of tokens of a text, with its prompt.
+        context_length: largest number of tokens of a prompt and its continuation together.
     """
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: Any, context_length: int, sampling: Sampling,
@@ -92,11 +101,10 @@ class PromptedTexts(_Texts):
         self._context_length = context_length
 
     def texts(self, prompts: Sequence[str], num_tokens: int) -> list[str]:
-        """Return continuations of prompts, the same in every call. Each prompt begins a document.
+        """Return a continuation of each prompt. Equal calls return equal texts.
 
         Args:
-            num_tokens: largest number of tokens of a continuation. There are fewer if the model ends the document, or
-                the context is full.
+            num_tokens: largest number of tokens of a continuation. A continuation may end earlier.
 
         Raises:
             ValueError: a prompt fills the context.
@@ -113,7 +121,7 @@ class PromptedTexts(_Texts):
         return prompt + text
 
     def _rows(self, tokens, length):
-        """Return padded rows and masks."""
+        """Return the prompts as rows of equal length, with masks."""
         filler = next(token for token in range(len(self._tokenizer.stop_ids) + 1)
                       if token not in self._tokenizer.stop_ids)  # samplers look for end tokens after prompts
         rows = np.full([len(tokens), length], filler, np.int32)
@@ -147,7 +155,7 @@ def _task_and_sampler(body, sampling):
 
 
 class TargetTexts(_Texts):
-    """Lets a sequence-to-sequence model of KerasHub write targets, as its `generate` does."""
+    """A writer that generates targets with a sequence-to-sequence model of KerasHub."""
 
     def __init__(self, body: gpipe_layer.GPipeLayer, tokenizer: hub_tokenizer.KerasHubTokenizer, source_length: int,
                  target_length: int, sampling: Sampling, read: Callable = variable_placement.read_variable) -> None:
@@ -161,7 +169,7 @@ class TargetTexts(_Texts):
         """Generate a target for each source text. Equal calls return equal targets.
 
         Args:
-            num_tokens: most tokens of a target. It ends earlier if the model ends it, or has no more room.
+            num_tokens: largest number of tokens of a target. A target may end earlier.
 
         Raises:
             ValueError: a source is empty or too long.
@@ -194,10 +202,10 @@ def reads_sources(input_spec: Any) -> bool:
 
 def text_writer(body: gpipe_layer.GPipeLayer, tokenizer: Any, input_spec: Any, sampling: Sampling,
                 read: Callable = variable_placement.read_variable) -> PromptedTexts | TargetTexts:
-    """Return a writer of texts: `TargetTexts` if the input has source texts, else `PromptedTexts`.
+    """Return `TargetTexts` if the input has source texts, else `PromptedTexts`.
 
     Raises:
-        ValueError: the body does not generate text, or cannot sample with these settings.
+        ValueError: the body does not generate text, or a field of `sampling` is out of its range.
     """
     if reads_sources(input_spec):
         lengths = [input_spec[f'{side}_token_ids'].shape[1] for side in ('encoder', 'decoder')]

@@ -53,7 +53,7 @@ class Sampling(NamedTuple):
         return tf.reduce_min(tf.where(before < self.top_p, falling, falling.dtype.max), -1, keepdims=True)
 
     def keras_hub_sampler(self, vocab_size: int) -> Any:
-        """Return the sampler of KerasHub for these settings."""
+        """Return a KerasHub sampler with these settings."""
         from keras_hub import samplers  # pylint: disable=import-outside-toplevel
 
         self.validate()
@@ -72,7 +72,7 @@ def _at_least(logits, smallest):
 
 
 class LoopSampler:
-    """A sampler with KerasHub's sampler interface, for prompts of different lengths."""
+    """A sampler for prompts of different lengths, with the interface of KerasHub's samplers."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling.validate()
@@ -81,12 +81,12 @@ class LoopSampler:
 
     def __call__(self, next: Callable, prompt: tf.Tensor, cache: Any, index: tf.Tensor,  # pylint: disable=redefined-builtin
                  mask: tf.Tensor, stop_token_ids: tuple | None = None) -> tf.Tensor:
-        """Return the tokens `[batch, length]`. Writing ends when all texts have ended, or the rows are full.
+        """Return prompts with their continuations, as tokens `[batch, length]`.
 
         Args:
             next: function `(prompt, cache, index) -> logits [batch, vocab_size], hidden states, cache`.
             prompt: int32 `[batch, length]`.
-            index: int32 scalar, the first position at which some prompt has no token.
+            index: int32 scalar, the number of tokens of the shortest prompt.
             mask: boolean `[batch, length]`, True where prompts have tokens.
         """
         def has_more(prompt, cache, index, mask):
@@ -106,10 +106,10 @@ class LoopSampler:
             has_more, step, loop_vars=(prompt, cache, index, mask), maximum_iterations=prompt.shape[1] - index)[0]
 
     def run_loop(self, cond: Callable, body: Callable, loop_vars: Any, maximum_iterations: Any) -> Any:
-        """Run the loop over tokens; see `tf.while_loop`."""
+        """Run the loop over tokens with `tf.while_loop`."""
         return tf.while_loop(cond, body, loop_vars, maximum_iterations=maximum_iterations)
 
     def get_next_token(self, logits: tf.Tensor) -> tf.Tensor:
-        """Choose the next tokens, int32 `[batch]`, by logits `[batch, vocab_size]`."""
+        """Choose the next tokens, int32 `[batch]`, from logits `[batch, vocab_size]`."""
         seed = tf.convert_to_tensor(self._seed_generator.next())
         return self._sampling.choose(logits, tf.cast(seed, tf.int32))

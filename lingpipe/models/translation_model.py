@@ -1,4 +1,4 @@
-"""Translation models: predicting every token of a target text."""
+"""A task that trains a translation model, and translates texts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +13,10 @@ from lingpipe.models import base_task, language_model
 
 
 class Translator:
-    """Translates texts, one at a time, by a function that is compiled once.
+    """A function that translates one text.
 
     Args:
-        input_spec: dictionary of 'source' and 'target': `tf.TensorSpec`s `[batch, length]` with the greatest lengths.
+        input_spec: dictionary from 'source' and 'target' to `tf.TensorSpec` `[batch, largest length]`.
     """
 
     def __init__(self, task: Any, tokenizer: Any, input_spec: dict,
@@ -42,7 +42,7 @@ class Translator:
 
 
 class TranslationModel(base_task.BaseTask):
-    """Trains a body of `layers.translation.transformer_nmt_layers`, and translates by greedy decoding."""
+    """A task that trains a body of `layers.translation.transformer_nmt_layers`. It translates by greedy decoding."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -62,7 +62,7 @@ class TranslationModel(base_task.BaseTask):
         'loss' is the smoothed cross-entropy in nats per token. 'log_perplexity' is the plain cross-entropy.
 
         Args:
-            targets: tuple (labels, weights), each `[batch, length]`; tokens of weight 0 do not count.
+            targets: tuple (labels, weights), each `[batch, length]`. Tokens of weight 0 do not count.
             outputs: logits `[batch, length, vocab_size]`.
         """
         labels, weights = targets
@@ -71,7 +71,7 @@ class TranslationModel(base_task.BaseTask):
         return {'loss': loss, 'log_perplexity': perplexity, 'accuracy': accuracy}
 
     def decoding_metrics(self, inputs: Any, targets: Any, read: Callable) -> dict[str, tuple]:
-        """Return 'exact_match': how many translations equal the labels, token for token; see `BaseTask`."""
+        """Return the metric 'exact_match', the share of translations that equal the labels; see `BaseTask`."""
         labels, weights = targets
         counts = tf.reduce_max(weights, 1)
         tokens = self.translate(inputs['source'], labels.shape[1], read)
@@ -89,14 +89,14 @@ class TranslationModel(base_task.BaseTask):
 
     def translate(self, source: tf.Tensor, max_length: int,
                   read: Callable = variable_placement.read_variable) -> tf.Tensor:
-        """Translate `source`. The encoder runs once. The decoder runs once per token, with caches on its devices.
+        """Translate source texts by greedy decoding.
 
         Args:
             source: tokens `[batch, source_length]`, padded.
-            max_length: largest number of tokens of a translation, with its end token.
+            max_length: largest number of tokens of a translation, including the end token.
 
         Returns:
-            int32 `[batch, max_length]`: the likeliest token, given the tokens before it; `end_id` after the end.
+            Tokens, int32 `[batch, max_length]`, padded with `end_id`.
         """
         decoder, end_id = _Decoder(self.body, read, source), self.params.end_id
         tokens = tf.fill([source.shape[0], max_length], tf.constant(end_id, tf.int32))
@@ -119,11 +119,10 @@ class TranslationModel(base_task.BaseTask):
 
 
 class _Decoder:
-    """The layers of a built pipeline for translation, each on its partition's device::
+    """The layers of a translation model, each on the device of its partition."""
 
-        source ─> encoder ─> norm ─> keys and values of every decoder block, once
-        token  ─> embedding ─> decoder blocks (and their caches) ─> logits, for every token
-    """
+    # source ─> encoder ─> norm ─> keys and values of every decoder block, once
+    # token  ─> embedding ─> decoder blocks (and their caches) ─> logits, for every token
 
     def __init__(self, body, read, source):
         self._device_of = {id(layer): stage.device for stage in body.stages for layer in stage.layers}
@@ -149,7 +148,7 @@ class _Decoder:
         return [self._run(block, block.initial_cache, self._num_rows, length) for block in self._blocks]
 
     def step(self, tokens, position, caches):
-        """Return logits `[batch, vocab_size]` after tokens `[batch, 1]`, and the new caches."""
+        """Return logits `[batch, vocab_size]` of the next tokens, and the new caches."""
         x = self._run(self._embedding, self._embedding.decode, tokens, position)
         found = []
         for block, source, cache in zip(self._blocks, self._sources, caches):
@@ -158,7 +157,7 @@ class _Decoder:
         return self._run(self._head, self._head, {'target': x})[:, 0], found
 
     def _run(self, layer, function, *arguments, **named):
-        """Call a layer's function on the layer's device."""
+        """Call a function on the device of a layer."""
         with tf.device(self._device_of[id(layer)]), keras.StatelessScope(
                 state_mapping=self._mapping, initialize_variables=False):  # weights have the values from `read`
             return function(*arguments, **named)

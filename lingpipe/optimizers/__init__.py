@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules that Keras lacks. The text form of params can name them."""
+"""Optimizers and learning-rate schedules that Keras lacks."""
 
 import functools
 
@@ -13,6 +13,6 @@ from lingpipe.optimizers.learning_rate_schedules import (
 
 __all__ = ['LARS', 'WarmupExponentialDecay', 'WarmupPiecewiseConstantDecay', 'WarmupPolynomialDecay']
 
-for _name in __all__:
+for _name in __all__:  # the text form of params can name these classes
     _class = globals()[_name]
     hyperparams.RegisterType(_class, functools.partial(keras_params.KerasParams, _class), f'{__name__}/{_name}')

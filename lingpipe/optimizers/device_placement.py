@@ -1,4 +1,4 @@
-"""A Keras optimizer on several devices. Each weight is updated on its own device, with unchanged results."""
+"""Placement of a Keras optimizer on several devices. Each weight is updated on the device of the weight."""
 
 import contextlib
 import copy
@@ -16,11 +16,9 @@ from lingpipe.stages import losses
 
 
 def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Make an optimizer keep slots and compute updates on the device of each variable.
+    """Make an optimizer update each variable on the device of the variable.
 
-    Keras itself would compute much on the first device. The optimizer's own methods still update, decay and clip. In a
-    `LossScaleOptimizer` or a `MultiOptimizer`, the inner optimizers are placed. Call this again when variables have
-    moved (slots must move too) or attributes of the optimizer have changed.
+    Call this function again after variables have moved, or after attributes of the optimizer have changed.
 
     Returns:
         The same optimizer.
@@ -34,6 +32,7 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         return optimizer
     has_parts = isinstance(optimizer, keras.optimizers.MultiOptimizer)
     if not hasattr(optimizer, '_device_placement'):
+        # Keras itself would compute much on the first device.
         optimizer._device_placement = None if has_parts else DevicePlacement(optimizer)
         optimizer.build = functools.partial(_build, optimizer, optimizer.build)
     elif not has_parts:
@@ -45,8 +44,8 @@ def place(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 def _build(optimizer: keras.optimizers.Optimizer, build: Callable, *args: Any, **kwargs: Any) -> None:
-    """Build an optimizer, and place what `build` has created: slots, and the parts of a `MultiOptimizer`."""
-    build(*args, **kwargs)
+    """Build an optimizer, and place the slots that `build` creates."""
+    build(*args, **kwargs)  # also creates the parts of a `MultiOptimizer`
     place(optimizer)
     if placement := of(optimizer):
         placement.refuse_what_devices_cannot_hold(optimizer._trainable_variables)
@@ -58,16 +57,10 @@ def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
 
 
 class DevicePlacement:
-    """A replacement for Keras's update. On each device, one function updates the weights there.
+    """A replacement for Keras's update that runs one function per device.
 
-    ::
-
-        clip by the global norm: one scalar per variable goes to another device
-        on each device: clip each gradient, decay the weight, update_step
-
-    The functions run the optimizer's own methods. They take learning rate and step number as arguments, because a
-    compiled function cannot read a variable of another device. An optimizer that works on all weights at once runs as
-    in Keras, partly on the first device; see `optimizer_parts.works_on_all_weights`.
+    The function of a device clips gradients, and decays and updates weights, by the methods of the optimizer. An
+    optimizer that works on all weights at once runs as in Keras.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
@@ -86,7 +79,7 @@ class DevicePlacement:
         self._square_on_devices, self._scale_on_devices = make(half_squares), make(_scaled)
 
     def add_variable(self, reference_variable: keras.Variable, *args: Any, **kwargs: Any) -> keras.Variable:
-        """Create a slot on the device of its variable."""
+        """Create a slot on the device of `reference_variable`."""
         device = variable_placement.device_of(reference_variable)
         add = self._add_variable
         if device_kinds.is_logical_core(device):  # Keras would refuse variables of another strategy than its own
@@ -98,11 +91,11 @@ class DevicePlacement:
 
     def apply_values(self, gradients: list, variables: list[keras.Variable], learning_rate: tf.Tensor,
                      iterations: tf.Tensor) -> None:
-        """Update, decay and constrain variables, in a program that cannot read the optimizer's rate and step number.
+        """Decay, update and constrain variables with a given learning rate and step number.
 
         Args:
-            gradients: list with a tensor for each variable, or None if the loss does not depend on the variable.
-            iterations: number of updates before this one, a scalar; the caller counts updates.
+            gradients: for each variable a tensor, or None if the loss does not depend on the variable.
+            iterations: scalar, the number of earlier updates. The caller counts updates.
 
         Raises:
             ValueError: the optimizer overrides a method that works on all weights, or there are no gradients.
@@ -113,10 +106,11 @@ class DevicePlacement:
         self._constrain_on_devices([variable for variable in variables if variable.constraint is not None])
 
     def _update(self, gradients: list, variables: list) -> None:
-        """Clip gradients, decay weights and update them."""
+        """Clip gradients, then decay and update weights."""
         optimizer = self._optimizer
         if self._clips_by_global_norm():
             gradients = self._clip_by_global_norm(gradients, variables, optimizer.global_clipnorm)
+        # Numbers are arguments, because a compiled function cannot read a variable of another device.
         numbers = tf.convert_to_tensor(optimizer.learning_rate), optimizer._iterations.value.read_value()
         self._update_on_devices(variables, (gradients,), shared=numbers)
 
@@ -143,12 +137,12 @@ class DevicePlacement:
     def _clip_by_global_norm(self, gradients: list, variables: list, limit: float) -> list:
         """Clip gradients to a maximum global norm."""
         halves = self._square_on_devices(variables, (gradients,))
-        norm = tf.sqrt(2.0 * losses.add_up(halves))
+        norm = tf.sqrt(2.0 * losses.add_up(halves))  # one scalar per variable goes to another device
         scale = clipping_factor(norm, limit) + (norm - norm)  # as in Keras, NaN if the norm is not finite
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
-        """Raise ValueError if weights are on a TPU and the optimizer has other variables than slots, step and rate."""
+        """Raise ValueError if a device of the weights cannot hold the optimizer's variables."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
@@ -167,7 +161,7 @@ class DevicePlacement:
 
 
 def _standing_for(variable: Any, value: Any) -> keras.Variable:
-    """Return a copy of a Keras variable, with the tensor `value` as its value."""
+    """Return a copy of a Keras variable that has the value `value`."""
     stand_in = copy.copy(variable)
     stand_in._value = value
     return stand_in
@@ -179,19 +173,16 @@ def _constrain(variables: list) -> None:
 
 
 def _scaled(unused_variables: list, gradients: list, factor: tf.Tensor) -> Any:
-    """Multiply gradients by a scalar. Sparse gradients become dense, and repeated rows are added up, as in Keras."""
+    """Multiply gradients by a scalar."""
+    # As in Keras, sparse gradients become dense, and repeated rows are added up.
     return [tf.convert_to_tensor(gradient) * tf.cast(factor, gradient.dtype) for gradient in gradients]
 
 
 class DeviceFunctions:
-    """Runs a function once per device, with the variables of that device.
-
-    Each run is one call that is never inlined. So devices compile their parts in parallel, and the graph of the step
-    stays small: one call per device instead of a dozen operations per variable.
+    """A function that runs once per device, with the variables of that device.
 
     Args:
-        function: function `(variables, *per_variable, *shared)`. It returns None, or a list with one tensor per
-            variable.
+        function: function `(variables, *per_variable, *shared)` that returns one tensor per variable, or None.
     """
 
     def __init__(self, function: Callable) -> None:
@@ -202,10 +193,10 @@ class DeviceFunctions:
 
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
-            per_variable: lists, each with one tensor per variable; a variable with a None is left out.
+            per_variable: lists, each with one tensor per variable. A variable with a None is skipped.
 
         Returns:
-            List with a result per variable: None if the function returned None or the variable was left out.
+            List with one result per variable. The result of a skipped variable is None.
         """
         groups, results = {}, [None] * len(variables)
         for position, row in enumerate(zip(variables, *per_variable)):
@@ -224,6 +215,7 @@ class DeviceFunctions:
         traced = list(map(variable_placement.native, variables))
         key = tuple(map(id, traced))
         if key not in self._functions:  # after variables have moved, an old trace would update old copies
+            # A call is not inlined: devices compile in parallel, and the graph of the step stays small.
             call = device_kinds.one_call(device, lambda *arguments: self._function(variables, *arguments))
             self._functions[key] = call, traced  # keeps the objects, so that their ids are not reused
         return self._functions[key][0]
@@ -242,7 +234,7 @@ def half_squares(unused_variables: Any, gradients: Any) -> list:
 
 
 def scaled(unused_variables: Any, tensors: Any, factor: tf.Tensor) -> list:
-    """Multiply tensors or `tf.IndexedSlices` by a scalar. Pass this function to `DeviceFunctions`."""
+    """Multiply tensors or `tf.IndexedSlices` by a scalar, for `DeviceFunctions`."""
     return [times(tensor, factor) for tensor in tensors]
 
 

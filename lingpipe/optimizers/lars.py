@@ -9,7 +9,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class LARS(keras.optimizers.Optimizer):
-    """Momentum for large batches. The learning rate is adapted to each variable (arXiv 1708.03888, section 4).
+    """Momentum for large batches, with a learning rate for each variable (arXiv 1708.03888, section 4).
 
     g is the gradient of the variable w, and v is the slot. Norms are over the whole variable, in at least float32::
 
@@ -18,15 +18,15 @@ class LARS(keras.optimizers.Optimizer):
         v     = momentum * v + step
         w     = w - v                           with Nesterov: w - (momentum * v + step)
 
-    The rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. Variables of `skip_list`, and variables
-    with sparse gradients (`tf.IndexedSlices`), get plain momentum: step = learning_rate * g.
+    The learning rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. For variables of `skip_list`,
+    step = learning_rate * g. The same holds for sparse gradients (`tf.IndexedSlices`).
 
     Args:
         momentum: share of v that remains in the next step, in [0, 1).
-        weight_decay: share of w that is added to its gradient. If it is above 0, the loss should contain no other
+        weight_decay: share of w that is added to g. With `weight_decay` above 0, the loss should contain no other
             penalty on the weights.
-        skip_list: sequence of texts. A variable is skipped if its path contains one of them. The default skips biases,
-            EvoNorm, and the scales and offsets of layers whose names contain 'batch_norm'.
+        skip_list: sequence of texts. A variable is skipped if its path contains one of the texts. The default skips
+            biases, EvoNorm, and layers whose names contain 'batch_norm'.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
     Raises:
@@ -52,7 +52,7 @@ class LARS(keras.optimizers.Optimizer):
         self.skip_list = tuple(skip_list)
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Create a slot named `momentum` for each variable, and find which variables are skipped."""
+        """Create a slot named `momentum` for each variable."""
         if self.built:
             return
         super().build(variables)

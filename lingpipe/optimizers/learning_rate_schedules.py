@@ -23,8 +23,8 @@ class WarmupExponentialDecay(_Schedule):
         t < warmup_steps:  r * t / warmup_steps
         later:             max(r * decay_rate ** floor(t / decay_steps), minimum_fraction * r)
 
-    The released AmoebaNet (tensorflow/tpu, models/official/amoeba_net/amoeba_net_model.py) is trained with this
-    schedule and the floor 0.0001 r. There, the floor also applies to the warm-up.
+    The released AmoebaNet (tensorflow/tpu, models/official/amoeba_net/amoeba_net_model.py) is trained with a similar
+    schedule and the floor 0.0001 r.
     """
 
     initial_learning_rate: float
@@ -123,10 +123,10 @@ _LARGEST_LARS_RATE = LarsRate(35.6, 40)
 
 
 def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int = 256) -> float:
-    """Scale a rate from `base_batch_size` to `batch_size`, both over all replicas (arXiv 1706.02677, section 2.1)."""
+    """Scale a rate from the global batch size `base_batch_size` to `batch_size` (arXiv 1706.02677, section 2.1)."""
     return learning_rate * batch_size / base_batch_size
 
 
 def resnet50_lars_rate(batch_size: int) -> LarsRate:
-    """Return rate and warm-up of the released ResNet-50 on ImageNet. `batch_size` is the sum over replicas."""
+    """Return rate and warm-up of the released ResNet-50 on ImageNet for a global batch size."""
     return next((rate for limit, rate in _LARS_RATES.items() if batch_size < limit), _LARGEST_LARS_RATE)

@@ -1,4 +1,4 @@
-"""Parts of Keras optimizers: slots, checks of methods, and the update as a function of tensors."""
+"""Slots, checks and updates of Keras optimizers."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def is_own(optimizer: keras.optimizers.Optimizer, method: str) -> bool:
 
 
 def works_on_all_weights(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Return whether an optimizer may need all weights at once, so that devices cannot update theirs alone."""
+    """Return whether an optimizer may need all weights at once."""
     theirs = [each for each in type(optimizer).__mro__ if each.__module__.split('.')[0] not in ('keras', 'lingpipe')]
     return bool(
         optimizer.use_ema or optimizer.gradient_accumulation_steps
@@ -39,7 +39,10 @@ def refuse_own_scaling(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str) -> None:
-    """Raise ValueError if an optimizer overrides a method that takes all weights at once. The message names `place`."""
+    """Raise ValueError if an optimizer overrides a method that takes all weights at once.
+
+    The message names `place`.
+    """
     own = [method for method in _OF_ALL if is_own(optimizer, method)]
     if own:
         raise ValueError(
@@ -48,7 +51,7 @@ def refuse_work_on_all_weights(optimizer: keras.optimizers.Optimizer, place: str
 
 
 def parts_of(optimizer: keras.optimizers.Optimizer) -> list[keras.optimizers.Optimizer]:
-    """List the optimizers that keep slots: the optimizer itself, or the optimizers inside a Keras wrapper."""
+    """Return the optimizers inside a Keras wrapper, or the optimizer itself."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return parts_of(optimizer.inner_optimizer)
     return list(optimizer.optimizers) if isinstance(optimizer, keras.optimizers.MultiOptimizer) else [optimizer]
@@ -65,7 +68,7 @@ def move_slots(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, keras.Variable]]:
-    """Return pairs (slot, weight)."""
+    """Return each slot with its weight."""
     weights = optimizer._trainable_variables
     own = (weights, optimizer._variables)
     # The slots are in attributes of the optimizer that list one variable per weight.
@@ -76,7 +79,10 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> list[tuple[keras.Variable, 
 
 
 def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, place: str) -> None:
-    """Raise ValueError if an optimizer has variables other than slots, step and rate. The message names `place`."""
+    """Raise ValueError if an optimizer has other variables than slots, step number and learning rate.
+
+    The message names `place`.
+    """
     known = {id(variable) for variable in [*slots, optimizer._iterations, optimizer._learning_rate]}
     others = [variable.name for variable in optimizer.variables if id(variable) not in known]
     if others:
@@ -86,11 +92,11 @@ def refuse_all_but_slots(optimizer: keras.optimizers.Optimizer, slots: list, pla
 
 
 class PureOptimizer:
-    """A Keras optimizer as a function: `update` takes and returns tensors, and changes no variable.
+    """A Keras optimizer that computes updates as tensors, and changes no variable.
 
     Args:
-        optimizer: an optimizer that has no slots yet; it is changed in place, and cannot be used for anything else.
-        variables: all variables to train; if they are not allocated, the slots are not allocated either.
+        optimizer: an optimizer that has no slots yet. It is changed in place, and cannot be used for anything else.
+        variables: all variables to train. Slots of variables without values have no values.
 
     Raises:
         ValueError: the optimizer has variables other than slots, or overrides a method that works on all weights.
@@ -122,11 +128,15 @@ class PureOptimizer:
         refuse_work_on_all_weights(optimizer, 'one program for all cores')
 
     def slots(self, variable: keras.Variable) -> list[keras.Variable]:
-        """Return the list of Keras variables that the optimizer keeps for a weight."""
+        """Return the slots of a weight."""
         return self._slots[id(variable)]
 
     def learning_rate(self, step: Any) -> Any:
-        """Return the learning rate, a float32 scalar. `step`, an int64 scalar, is the number of updates so far."""
+        """Return the learning rate, a float32 scalar.
+
+        Args:
+            step: int64 scalar, the number of earlier updates.
+        """
         rate = self._learning_rate
         return keras.ops.cast(rate(step) if callable(rate) else rate, 'float32')
 
@@ -135,9 +145,9 @@ class PureOptimizer:
         """Return the new value of a weight, and a list with the new values of its slots.
 
         Args:
-            variable: identifies the weight; its own value is not used.
+            variable: the weight. Its own value is not used.
             slots: list of tensors, the values of `slots(variable)`.
-            step: int64 scalar, the number of updates so far.
+            step: int64 scalar, the number of earlier updates.
         """
         optimizer, learning_rate = self._optimizer, keras.ops.cast(learning_rate, value.dtype)
         mapping = [(variable, value), *zip(self.slots(variable), slots)]

@@ -21,12 +21,12 @@ _SLOTS_OF_ADAM = 2
 
 
 def num_slots(train_params: hyperparams.Params) -> int:
-    """Count the tensors that training keeps per weight: slots and moving average."""
+    """Count the slots and moving averages that training keeps per weight."""
     return count_slots(make_optimizer(train_params)) + bool(train_params.ema_decay)
 
 
 def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
-    """Count the slots per weight of an optimizer. Return 2, as for Adam, if the optimizer cannot be copied."""
+    """Count the slots that an optimizer keeps per weight. Return 2 if the optimizer cannot be copied."""
     weight = keras.Variable(np.zeros([2, 3]))
     try:
         copy = type(optimizer).from_config(optimizer.get_config())
@@ -38,7 +38,7 @@ def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Create the optimizer that the params of training describe. Put each slot on the device of its variable."""
+    """Create the optimizer of the training params, with each slot on the device of its variable."""
     optimizer = make_optimizer(train_params)
     if scales_loss:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
@@ -49,10 +49,10 @@ def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Vari
 
 
 def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimizer:
-    """Create the optimizer that the params of training describe, without slots.
+    """Create the optimizer of the training params, without slots.
 
     Raises:
-        ValueError: the optimizer sets an option that other params replace, or several learning rates are set.
+        ValueError: the params are invalid, or several learning rates are set.
     """
     _require_params(train_params)
     p = train_params
@@ -99,7 +99,7 @@ def _refuse_what_train_params_do(params: hyperparams.InstantiableParams) -> None
 
 
 def is_finite(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
-    """Return whether loss and gradient norm are finite, a boolean scalar. `norm` may be squared."""
+    """Return whether loss and gradient norm are finite, as a boolean scalar."""
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
@@ -109,25 +109,24 @@ def is_scaling(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def scale_of(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
-    """Return the loss scale, a float32 scalar. Return None if the optimizer does not scale the loss or is not built."""
+    """Return the loss scale as a float32 scalar, or None if there is no loss scale."""
     return optimizer.dynamic_scale.value.read_value() if is_scaling(optimizer) and optimizer.built else None
 
 
 def unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Return the optimizer that updates the weights, without a `LossScaleOptimizer` around it."""
+    """Return the inner optimizer of a `LossScaleOptimizer`. Return any other optimizer itself."""
     return optimizer.inner_optimizer if is_scaling(optimizer) else optimizer
 
 
 def update_if_finite(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor, update: Callable,
                      undo: Callable = lambda: None) -> None:
-    """Update the loss scale as Keras does, and run `update` only if all gradients are finite.
+    """Run `update` if all gradients are finite, and change the loss scale as Keras does.
 
-    A step that is not finite halves the scale. `dynamic_growth_steps` finite steps in a row double it (Mixed Precision
-    Training, arXiv 1710.03740, section 3.2).
+    The method is in Mixed Precision Training, arXiv 1710.03740, section 3.2.
 
     Args:
-        update: function without arguments that updates everything but the scale; it runs completely or not at all.
-        undo: function without arguments that runs instead of `update`, and reverts earlier assignments of the step.
+        update: function without arguments that updates everything except the scale.
+        undo: function without arguments that reverts earlier assignments of the step if a gradient is not finite.
     """
     # Keras's own `apply` would unscale all gradients on the first device.
     tf.cond(is_finite, lambda: _done(update), lambda: _done(undo))
@@ -146,9 +145,8 @@ def _done(function: Callable) -> tf.Tensor:
 class MovingAverage:
     """Moving averages of variables, each on the device of its variable.
 
-    Each step: `average = decay * average + (1 - decay) * value`. The decay of step t is min(decay, (1 + t) / (10 + t)):
-    early values lose influence, as in `tf.train.ExponentialMovingAverage` with `num_updates`. An average has the dtype
-    of its variable, and is computed in at least float32. Integers, such as a step counter, are copied.
+    Each step computes `average = decay * average + (1 - decay) * value`. The decay of step t is at most
+    (1 + t) / (10 + t), as in `tf.train.ExponentialMovingAverage` with `num_updates`. Integer variables are copied.
     """
 
     def __init__(self, named_variables: dict[str, Any], decay: float) -> None:
@@ -180,7 +178,7 @@ class MovingAverage:
 
 
 def step_function(decay: float | None) -> Callable[[tf.Tensor, tf.Tensor, Any], tf.Tensor] | None:
-    """Return a function `(average, value, step)` that computes the next moving average, or None without a decay."""
+    """Return a function `(average, value, step)` that computes the next average. Return None without a decay."""
     return (lambda average, value, step: _moved(average, value, _decay_of(decay, step))) if decay else None
 
 
@@ -193,7 +191,7 @@ def _moved(average: tf.Tensor, value: Any, decay: Any) -> tf.Tensor:
     if not (value.dtype.is_floating or value.dtype.is_complex):
         return value
     precise = value.dtype
-    if precise.is_floating:
+    if precise.is_floating:  # at least float32
         precise = tf.as_dtype(keras.backend.result_type(precise.name, 'float32'))
     step = tf.cast(average, precise) - tf.cast(value, precise)
     return tf.cast(tf.cast(average, precise) - tf.cast(1.0 - decay, precise) * step, average.dtype)

@@ -1,8 +1,7 @@
-"""Peak speeds of accelerators, speeds that training programs achieved, and times of layers.
+"""Speeds and memory of accelerators, and times of layers.
 
-A device is what TensorFlow sees as one: a core of a TPU v2 or v3, a whole chip of later TPUs, a GPU. Makers state
-the peaks. Real programs reach a part of them, so times computed from peaks are lower bounds. An accelerator has
-`Achieved` speeds only if training steps were measured on it.
+A device is a GPU, a core of a TPU v2 or v3, or a whole chip of a later TPU. Makers state the peak speeds. Times from
+peak speeds are lower bounds. An accelerator has `Achieved` speeds only if training steps were measured on it.
 """
 
 import math
@@ -20,7 +19,7 @@ _TILE = 128  # side of the square of the result that one processor of a GPU comp
 
 
 class Achieved(NamedTuple):
-    """The speeds that training programs reached on an accelerator."""
+    """The speeds that training programs reach on an accelerator."""
 
     matrix_efficiency: float  # part of the peak that matrix products reach while all processors have work
     unaligned_efficiency: float  # the same if rows in memory do not begin at multiples of 16 bytes
@@ -51,7 +50,6 @@ class Accelerator(NamedTuple):
 
 
 def _tpu(name, gibibytes_of_memory, teraflops, gigabytes, link_gigabytes):
-    """Return the `Accelerator` of a TPU."""
     # float32 is as fast as bfloat16, because JAX and TensorFlow by default round matmul operands to bfloat16.
     return Accelerator(name, int(gibibytes_of_memory * _GIB), teraflops * 1e12, teraflops * 1e12, gigabytes * 1e9,
                        link_gigabytes * 1e9, tensor_sizes.tiled_size)
@@ -97,7 +95,7 @@ CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
 
 
 def find(name: str) -> Accelerator:
-    """Return the `Accelerator` of a name. Raise ValueError if there is none."""
+    """Return the `Accelerator` with a name. Raise ValueError if there is none."""
     if name not in ACCELERATORS:
         raise ValueError(
             f'accelerator={name!r} is unknown'
@@ -107,7 +105,7 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return a lower bound on the memory of every local GPU, in bytes. None: there is no GPU, or a GPU is unknown."""
+    """Return how many bytes of memory every local GPU has at least. Return None if this is unknown."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
@@ -127,7 +125,7 @@ def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achiev
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return a kernel's seconds, excluding its launch, at the achieved speeds of an accelerator."""
+    """Estimate the seconds of a kernel, excluding its launch."""
     arithmetic = _product_time(kernel.product, accelerator, achieved) if kernel.product else 0.0
     # Roofline model (Williams et al., CACM 52(4), 2009).
     return max(arithmetic, kernel.num_bytes / achieved.memory_bandwidth)

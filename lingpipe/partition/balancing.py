@@ -1,4 +1,4 @@
-"""The cut of a pipeline's layers into partitions, according to its params."""
+"""The cut of the layers of a pipeline into partitions."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _DEFAULT_OPTIMIZER_SLOTS = 2
 
 
 class Partition(NamedTuple):
-    """One contiguous run of layers, its device and its costs."""
+    """Contiguous layers with their device and costs."""
 
     layer_names: list
     device: str
@@ -32,11 +32,11 @@ class Partition(NamedTuple):
 def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysis],
                    costs: layer_profile.StageCostModel, schedule: schedules.Schedule,
                    memory: memory_model.MemoryModel | None = None, memory_limit: float | None = None) -> list[int]:
-    """Return the ascending end indices of partitions that are as even as possible.
+    """Return the end indices of partitions, in ascending order.
 
     Args:
-        partition_by: 'params' to cut by numbers of parameters, other text to cut by `costs`, or a list of end indices.
-        memory_limit: bytes of one device. A given list of end indices must respect the limit too. None: no limit.
+        partition_by: 'params' to balance numbers of parameters, another text to balance `costs`, or the end indices.
+        memory_limit: bytes of one device. None: no limit.
 
     Raises:
         ValueError: no cut is possible, or the given cut is not possible.
@@ -53,7 +53,7 @@ def partition_ends(partition_by: Any, analyses: list[layer_analysis.LayerAnalysi
 
 
 class Cut(NamedTuple):
-    """Where a stack of layers is cut, and the measurements that led to this cut."""
+    """A cut of a stack of layers, and the measurements behind the cut."""
 
     ends: list  # ascending end indices, one per stage
     layer_times: Any = None  # list of `layer_profile.LayerTime`; None if nothing was measured
@@ -75,7 +75,7 @@ class Cut(NamedTuple):
             for start, end, device, num_bytes in zip([0, *self.ends], self.ends, devices, memory)]
 
     def most_kept_bytes(self, schedule: schedules.Schedule) -> list[float | None]:
-        """Return for each stage the bytes that a micro-batch may retain besides the stage's inputs. None: no limit."""
+        """Return for each stage how many bytes a micro-batch may retain besides the stage's inputs. None: no limit."""
         if self.memory_limit is None:
             return [None] * len(self.ends)
         devices = np.array(schedule.stage_devices)
@@ -87,13 +87,12 @@ class Cut(NamedTuple):
 
 def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analyses: list[layer_analysis.LayerAnalysis],
         input_specs: Any, devices: Sequence[str]) -> Cut:
-    """Cut a stack of layers according to its params.
+    """Cut a stack of layers according to params.
 
-    With recompute='auto', partitions recompute as little as the limit allows: `memory_limit`, or the memory of GPUs.
-    Without a limit, CPUs recompute nothing. Accelerators use 'stage' if the limit or the batch size is unknown.
+    With recompute='auto', partitions recompute as little as memory allows.
 
     Args:
-        source: where the layers come from, such as `layer_sources.LayersOfParams`; used only for measuring.
+        source: source of the layers, such as `layer_sources.LayersOfParams`.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input.
         devices: names of the devices of one replica. Layers are measured on the first device.
 
@@ -118,7 +117,7 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
     if p.recompute != AUTO:
         return cut_with(p.recompute, limit)
     if memories is None:
-        # On accelerators, memory_limit or batch_size is not known.
+        # On accelerators, memory_limit or batch_size is not known. CPUs without a limit recompute nothing.
         return cut_with('stage' if is_for_gpus else 'none', None)
     for value in ('none', 'stage') if schedule.splits_backward else ('none', 'stage', 'layer'):
         try:
@@ -130,7 +129,11 @@ def cut(p: hyperparams.Params, schedule: schedules.Schedule, source: Any, analys
 
 
 def micro_batch_specs(input_specs: Any, p: hyperparams.Params, purpose: str) -> Any:
-    """Return the specs of the largest micro-batch. `input_specs` describes the whole batch: `[batch, ...]`.
+    """Return the specs of the largest micro-batch.
+
+    Args:
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the whole batch.
+        purpose: what needs the specs, for the error message.
 
     Raises:
         ValueError: a size is unknown.
@@ -194,7 +197,7 @@ def _cost_columns(title, costs):
 
 
 def short_device(device: str) -> str:
-    """Return 'CPU:1' for a device of this machine, 'worker:0/CPU:1' for a device of a worker."""
+    """Return a short name of a device, such as 'CPU:1' or 'worker:0/CPU:1'."""
     here = re.sub('^/job:(localhost|chief)/replica:0/task:0', '', device)
     return re.sub(r'^/job:(\w+)/replica:0/task:(\d+)', r'\1:\2', here).replace('/device:', '/').lstrip('/')
 

@@ -1,8 +1,7 @@
 """Optimal cut of a sequence of layers into contiguous partitions of even costs.
 
 The cut has the smallest possible maximum cost. Of all such cuts, it has the smallest sum of squared costs. GPipe's
-paper, section 2.1, asks for a small variance and gives no algorithm. Lingvo's one-pass histogram may leave the first
-partition empty.
+paper, section 2.1, asks for a small variance and gives no algorithm.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,25 +16,20 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
                             devices: Sequence[int] | None = None) -> list[int]:
     """Find the cut that minimises the cost of the most expensive partition.
 
-    A single layer that costs more than the others together, such as an embedding or a softmax, gets its own partition.
-    The other layers are balanced without it. If cuts are equally good, later partitions get more layers.
-
-    If a device has several stages, each stage counts as a partition, because a schedule waits for single stages. But
-    the limit applies to the sum of their bytes. The search only tries several limits for single stages, so it may miss
-    a better cut, or the only one that fits.
+    If `memory_limit` applies to a device with several partitions, the search may miss the best or the only cut.
 
     Args:
-        costs: sequence of L non-negative numbers, one per layer; or one such row for each partition. A layer must not
-            cost more in a later partition. (In 1F1B it costs less in the last stage, which recomputes nothing.)
+        costs: non-negative numbers, `[L]` for L layers, or `[num_partitions, L]`. A layer must not cost more in a later
+            partition.
         num_partitions: number of partitions on all devices, between 1 and L.
         memory: function `(partitions, starts, ends) -> bytes` of three integer arrays, such as
-            `memory_model.MemoryModel`. The bytes must not fall with more layers, nor rise in a later partition.
-            It can be None only without `memory_limit`.
-        memory_limit: bytes of one device, which no partition may exceed; None: no limit.
-        devices: for each partition the index of its device; None: each partition has a device of its own.
+            `memory_model.MemoryModel`. The bytes must not fall with more layers, nor rise in a later partition. None is
+            possible only without `memory_limit`.
+        memory_limit: bytes of one device. None: no limit.
+        devices: index of the device of each partition. None: each partition has its own device.
 
     Returns:
-        List of ascending end indices, the last of which is L; partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
+        List of ascending end indices. Partition k holds layers `ends[k - 1]` to `ends[k] - 1`.
 
     Raises:
         ValueError: there are fewer layers than partitions, or no cut within the limit was found.
@@ -63,7 +57,8 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
 
 
 def _balanced(costs, first_starts):
-    """Return the best cut, or None. A partition k that ends at e starts at `first_starts[k, e - 1]` or later."""
+    """Return the best cut, or None if no cut fits."""
+    # A partition k that ends at e starts at first_starts[k, e - 1] or later.
     prefixes = memory_model.prefix_sums(costs)
     ends = _cut(prefixes, first_starts, np.maximum, lambda part: part)
     if ends is None:
@@ -75,12 +70,12 @@ def _balanced(costs, first_starts):
 
 
 def _as_integers(costs):
-    """Scale and round costs, so that squares are exact and ties stay ties."""
+    """Scale and round costs to integers, whose squares are exact."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Find the best end indices by dynamic programming. Return None if no cut fits."""
+    """Find the best end indices, or None, by dynamic programming."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []  # best: least cost up to each end
     for prefix, earliest in zip(prefixes, first_starts):
@@ -98,7 +93,7 @@ def _cut(prefixes, first_starts, combine, part_cost):
 
 
 def _least_columns(first, last, totals):
-    """Return, for each row, the column from `first` to `last` with the least total. Ties go to the first column."""
+    """Return for each row the leftmost column with the least total."""
     # The totals are a totally monotone matrix: the best column of a row lies between the best columns of the rows
     # around it. So the middle row is solved first, and a round reads each column about once:
     #     row    0  1  2  3  4  5  6
@@ -134,7 +129,7 @@ def _read_back(starts, num_layers):
 
 
 def validate_partition_ends(ends: Iterable[int], num_layers: int, num_partitions: int) -> list[int]:
-    """Return a user's end indices as a list. Raise ValueError if they do not make `num_partitions` partitions."""
+    """Return end indices as a list. Raise ValueError if the indices do not make `num_partitions` partitions."""
     ends = list(ends)
     ascending = all(isinstance(end, int) for end in ends) and all(a < b for a, b in zip([0] + ends, ends))
     if len(ends) != num_partitions or not ascending or ends[-1] != num_layers:

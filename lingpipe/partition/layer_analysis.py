@@ -27,10 +27,13 @@ def forward(layer: Any, inputs: Any, values: list[tf.Tensor]) -> Any:
 
 def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
                          output_gradients: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> tuple[Any, list[tf.Tensor]]:
-    """Return a built layer's outputs and gradients: for its floating-point inputs, then for its trainable weights.
+    """Run a built layer forward and backward.
 
     Args:
         output_gradients: function from the floating-point outputs to the list of their gradients.
+
+    Returns:
+        The outputs, and a list with the gradients of floating-point inputs, then of trainable weights.
     """
     weights = [value for variable, value in zip(layer.variables, values) if variable.trainable]
     sources = floats(inputs) + weights
@@ -44,7 +47,7 @@ def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
 
 
 def floats(nest: Any) -> list:
-    """Return the floating-point tensors, or specs, of a nest as a list."""
+    """Return the floating-point tensors or specs of a nest."""
     return [tensor for tensor in tf.nest.flatten(nest) if tensor.dtype.is_floating]
 
 
@@ -63,8 +66,8 @@ def trace(layer: Any, specs: Any, has_backward: bool = True) -> LayerTrace:
     """Trace a layer forward and backward.
 
     Args:
-        specs: nest of `tf.TensorSpec` of its inputs, every dimension known.
-        has_backward: whether to trace the backward pass too.
+        specs: nest of `tf.TensorSpec` of the inputs. Every dimension is known.
+        has_backward: whether to trace the backward pass.
     """
     given, results = [], {}
 
@@ -119,7 +122,7 @@ def operation_flops(operation: tf.Operation) -> Flops:
 
 
 def multiply_adds(operation: tf.Operation) -> int:
-    """Return the number of multiply-adds. It is 0 except in matrix products, convolutions and their gradients."""
+    """Return the number of multiply-adds in a matrix product or convolution, else 0."""
     return _CONTRACTIONS[operation.type](operation) if operation.type in _CONTRACTIONS else 0
 
 
@@ -173,7 +176,7 @@ def called_graphs(operation: tf.Operation, graph: tf.Graph) -> list:
 
 
 class LayerAnalysis(NamedTuple):
-    """One layer of a stack."""
+    """Shapes and costs of one layer of a stack."""
 
     name: str
     kind: str
@@ -187,7 +190,11 @@ class LayerAnalysis(NamedTuple):
 
 def analyse_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    layers: list[keras.layers.Layer] | None = None) -> list[LayerAnalysis]:
-    """Analyse each layer of a stack for one example. No weight is allocated. For `layers`, see `look_at_each`."""
+    """Analyse each layer of a stack for one example.
+
+    Args:
+        layers: see `look_at_each`.
+    """
     analyses = look_at_each(layer_params, micro_batches.specs_of(input_specs, 1), _analyse, layers)
     return [analysis._replace(name=params.name) for analysis, params in zip(analyses, layer_params)]
 
@@ -202,7 +209,7 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
         layers: the layers that the params describe. Their weights are made here, without values. None: make new layers.
 
     Raises:
-        ValueError: a layer cannot take its input; the message names the layer.
+        ValueError: a layer cannot take its input.
     """
     known, found, specs = {}, [], input_specs
     for index, params in enumerate(layer_params):
@@ -225,16 +232,16 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
 
 
 def identity(params: hyperparams.InstantiableParams) -> str:
-    """Return a layer's params as text, without the name. Equal layers have equal texts."""
+    """Return the params of a layer as text, without the name. Equal layers have equal texts."""
     return params.Copy().Set(name=None).ToText()
 
 
 def named_layer_params(layer_params: list[hyperparams.InstantiableParams],
                        dtype_policy: str | None = None) -> list[hyperparams.InstantiableParams]:
-    """Return copies of layer params, with names and `dtype_policy` where they have none.
+    """Return copies of layer params with missing names and dtype policies filled in.
 
     Raises:
-        ValueError: an entry is not the Params of a layer, its class takes no name, or two layers have the same name.
+        ValueError: an entry is invalid, or two layers have the same name.
     """
     named = []
     for index, params in enumerate(layer_params):  # indices in the whole stack, so names do not depend on cuts

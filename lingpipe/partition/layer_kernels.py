@@ -1,13 +1,12 @@
 """The kernels that a GPU runs for a layer, found by tracing.
 
-Compilers and kernel libraries fuse the operations between two matrix products. A tensor goes through memory if one
-kernel writes it and another one reads it::
+Compilers and kernel libraries fuse the operations between two matrix products. A tensor goes through memory only
+between two kernels::
 
     x ─┬─> [norm] ──> (product) ──> [bias, split] ──> (product) ──> [scale, softmax] ──> (product) ──> [bias, +] ──>
        └─────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-A backward pass recomputes tensors of the forward pass that no kernel wrote to memory. For example, the backward pass of
-a norm reads x, and recomputes from x what the norm did not write.
+A backward pass recomputes tensors of the forward pass that no kernel wrote to memory.
 """
 
 import collections
@@ -30,7 +29,7 @@ _ALIGNMENT = 16
 
 
 class Product(NamedTuple):
-    """A matrix product `[rows, depth] x [depth, columns]`, or a convolution seen as one."""
+    """The sizes of a matrix product `[rows, depth] x [depth, columns]`, or of a convolution."""
 
     rows: int
     columns: int
@@ -58,12 +57,12 @@ class LayerKernels(NamedTuple):
 
 
 def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerKernels]:
-    """Find the kernels of each layer of a stack. Nothing is allocated."""
+    """Find the kernels of each layer of a stack. No weight is allocated."""
     return layer_analysis.look_at_each(layer_params, input_specs, find)
 
 
 def find(layer: Any, specs: Any, has_backward: bool = True) -> tuple[LayerKernels, Any]:
-    """Return a built layer's `LayerKernels` and output specs. Its weights need not be allocated."""
+    """Return the `LayerKernels` and output specs of a built layer. The weights need no values."""
     trace = layer_analysis.trace(layer, specs, has_backward)
     return _Fused(trace).kernels(), trace.output_specs
 
@@ -107,7 +106,7 @@ class _Fused:
         return {self._first[operation] for operation in operations if operation in self._first}
 
     def _source(self, tensor):
-        """Return `ref()` of `tensor`, or of the original tensor if `tensor` is a view."""
+        """Return the reference of a tensor, or of the original tensor of a view."""
         return self._sources.get(tensor.ref(), tensor.ref())
 
     def _makers(self, operation):
@@ -134,7 +133,7 @@ class _Fused:
                 and (maker in self._backward) == (operation in self._backward))
 
     def _is_alone(self, operation):
-        """Return whether an operation is a kernel of its own: a pool, product, convolution or function call."""
+        """Return whether an operation is always a kernel of its own."""
         return bool(operation.type in _POOLS or layer_analysis.multiply_adds(operation)
                     or layer_analysis.called_graphs(operation, self._graph))
 
@@ -152,7 +151,7 @@ class _Fused:
         return written
 
     def _reads(self, operations):
-        """Return {reference of a tensor: bytes} for the tensors that a kernel reads."""
+        """Return the tensors that a kernel reads, with their bytes."""
         reads, pending, seen = {}, list(operations), set(operations)
         while pending:
             operation = pending.pop()
@@ -169,7 +168,7 @@ class _Fused:
         return reads
 
     def _kernel(self, operations):
-        """Return a list: the kernel of `operations`, then the kernels of functions that they call."""
+        """Return the kernel of `operations`, and the kernels of called functions."""
         first = self._first[next(iter(operations))]
         written = {tensor.ref(): tensor for operation in operations for tensor in operation.outputs
                    if tensor.ref() in self._in_memory}
@@ -202,7 +201,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """View an einsum as matrix products of one size. Return their rows, columns and number."""
+    """Return rows, columns and number of the matrix products in an einsum."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:

@@ -21,10 +21,12 @@ _IN_PLACE = frozenset((
 
 
 class Buffers:
-    """The memory buffer of each tensor. Views share a buffer, and so do results of equal operations.
+    """A map from tensors to memory buffers.
+
+    A view shares the buffer of its source. The results of equal operations share a buffer.
 
     Args:
-        operations: in an order in which each follows its inputs. Tensors of other operations have their own buffers.
+        operations: operations in an order of execution.
     """
 
     def __init__(self, operations: Iterable[tf.Operation]) -> None:
@@ -38,11 +40,11 @@ class Buffers:
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
     def __getitem__(self, tensor: tf.Tensor) -> Any:
-        """Return `ref()` of the first tensor that shares the buffer of `tensor`."""
+        """Return the reference of the first tensor in the same buffer."""
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
-        """Return whether an operation has new buffers for all its outputs."""
+        """Return whether all outputs of an operation have new buffers."""
         return all(self[tensor] == tensor.ref() for tensor in operation.outputs)
 
     def _key(self, operation):
@@ -52,21 +54,25 @@ class Buffers:
 
 
 def what(operation: tf.Operation) -> tuple:
-    """Return a hashable description of what an operation does, without its inputs."""
+    """Return a hashable description of an operation, without its inputs."""
     attributes = operation.node_def.attr
     return operation.type, tuple(sorted(
         (name, attributes[name].SerializeToString()) for name in attributes if not name.startswith('_')))
 
 
 def size(tensors: Iterable[Any], tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Return the bytes of tensors, specs or variables. A tensor of unknown shape, like a tensor list, counts 0."""
+    """Return the bytes of tensors, specs or variables. A tensor of unknown shape counts 0."""
     return sum(tensor_size(tf.TensorShape(tensor.shape), tf.as_dtype(tensor.dtype)) for tensor in tensors
                if tf.TensorShape(tensor.shape).is_fully_defined())
 
 
 def fullest_moment(operations: list[tf.Operation], results: Iterable[tf.Tensor],
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> int:
-    """Simulate a run of operations, and return the peak bytes of their tensors. `results` are never freed."""
+    """Simulate a run of operations, and return the peak bytes of their tensors.
+
+    Args:
+        results: tensors that stay in memory until the end.
+    """
     run = _Run(operations, results, tensor_size)
     while run.ready:  # as in TensorFlow's executor, operations start as soon as their inputs are ready
         run.step(run.ready.popleft())
@@ -116,10 +122,9 @@ class _Run:
 
 
 class LayerMemory(NamedTuple):
-    """Bytes of one layer's variables, and of its tensors for one micro-batch.
+    """Bytes of the variables of a layer, and of its tensors for one micro-batch.
 
-    If several layers of a partition receive or read a tensor, the first layer counts it. Later layers list the tensor
-    as repeated.
+    If layers of a partition share a tensor, later layers list the tensor as repeated.
     """
 
     weights: int  # its trainable variables
@@ -148,7 +153,7 @@ class Passage(NamedTuple):
 
 
 def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
-    """Return, for each stage, the most micro-batches whose activations are retained at once."""
+    """Return for each stage the largest number of micro-batches whose activations are in memory."""
     live: collections.Counter[int] = collections.Counter()
     most = [1] * schedule.num_stages
     for action in (action for device in schedule.device_actions for action in device):
@@ -161,10 +166,10 @@ def live_micro_batches(schedule: schedules.Schedule) -> list[int]:
 
 def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_specs: Any,
                    tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[LayerMemory]:
-    """Return the `LayerMemory` of each layer of a stack. Nothing is allocated.
+    """Return the `LayerMemory` of each layer of a stack. No weight is allocated.
 
     Args:
-        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input. Every dimension is known.
     """
     def look(layer, specs):
         memory, passage, specs = measure(layer, specs, tensor_size)
@@ -178,7 +183,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Count each tensor at the first layer that has it. Return memories in which later layers list it as repeated.
+    """Return memories in which later layers list shared tensors as repeated.
 
     Args:
         inputs: for each layer, the names of its input values.
@@ -226,7 +231,8 @@ def measure(layer: Any, specs: Any, tensor_size: tensor_sizes.TensorSize = tenso
             has_backward: bool = True) -> tuple[LayerMemory, Passage, Any]:
     """Return the `LayerMemory`, `Passage` and output specs of a single built layer.
 
-    Pass `has_backward=False` if no trained weight is in the layer or before it.
+    Args:
+        has_backward: whether this layer or an earlier layer has a trained weight.
     """
     traced = _Traced(layer_analysis.trace(layer, specs, has_backward), tensor_size)
     memory = traced.memory()
@@ -275,8 +281,9 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """List (residual, input index, `what` or None, bytes) of residuals at most one operation from an input."""
+        """Return the residuals that are inputs, or that one operation computes from an input."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
+        # Each row is (residual, input index, `what` or None, bytes).
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
         for ref in self._read - set(places) - self._own_outputs():
             operation = ref.deref().op

@@ -44,7 +44,7 @@ class LayerTime(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Time without recomputation."""
+        """The time without recomputation."""
         return self.forward_seconds + self.backward_seconds
 
 
@@ -58,13 +58,13 @@ class Job(NamedTuple):
     has_backward: bool = True
 
     def key(self, device: str) -> str:
-        """Return a text of everything that the time of the layer depends on."""
+        """Return the key of this measurement in the cache."""
         policy = keras.config.dtype_policy().name
         return '\n'.join([self.layer, str(self.inputs), _device_kind(device), policy, tf.__version__])
 
 
 def _read_times(path):
-    """Return {`Job.key`: times} of earlier measurements, or {} if there is no file."""
+    """Return a dictionary from the keys of earlier measurements to their times."""
     if not tf.io.gfile.exists(path):
         return {}
     with tf.io.gfile.GFile(path, 'rb') as stream:
@@ -82,17 +82,13 @@ def _write_times(path, times):
 def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_specs: Any, device: str,
                    cache_dir: str | None = None,
                    analyses: list[layer_analysis.LayerAnalysis] | None = None) -> list[LayerTime]:
-    """Measure every layer of a stack on a device: the median of five runs or more.
-
-    Layers with equal params and inputs are measured once. The weights of at most one layer are allocated at a time.
-    Profiling does not change the initial weights of layers made afterwards. The other devices should be idle meanwhile.
+    """Measure every layer of a stack on a device. The other devices should be idle meanwhile.
 
     Args:
-        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input, every dimension known.
+        input_specs: nest of `tf.TensorSpec` `[micro_batch, ...]` of the input. Every dimension is known.
         device: name of the device, a CPU or GPU.
-        cache_dir: folder for cached times, such as the log directory. It may be on gs://. If layer, inputs, kind of
-            device, dtype policy and TensorFlow version are equal, nothing is measured again. None: no cache.
-        analyses: what `layer_analysis.analyse_layers` returned for the same stack; None: analyse it here.
+        cache_dir: folder for cached times. An equal measurement is not repeated. None: no cache.
+        analyses: result of `layer_analysis.analyse_layers` for the same stack. None: analyse the stack here.
     """
     analyses = analyses or layer_analysis.analyse_layers(layer_params, input_specs)
     rows = tf.nest.flatten(input_specs)[0].shape[0]
@@ -103,7 +99,7 @@ def profile_layers(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 
 def measure(jobs: list[Job], device: str, cache_dir: str | None = None) -> list[LayerTime]:
-    """Return the times of layers. Equal layers are measured once, and not at all if the cache has their time."""
+    """Measure layers whose times are not in the cache, and return the times of all layers."""
     path = tf.io.gfile.join(os.path.expanduser(cache_dir), _FILE_NAME) if cache_dir else None
     known, keys = _read_times(path) if path else {}, [job.key(device) for job in jobs]
     num_known = len(known)
@@ -120,7 +116,7 @@ def measure(jobs: list[Job], device: str, cache_dir: str | None = None) -> list[
 
 
 def _device_kind(device):
-    """Return 'CPU', or the model of a GPU such as 'NVIDIA A100-SXM4-40GB'."""
+    """Return 'CPU', or the model of a GPU."""
     kind = tf.DeviceSpec.from_string(device).device_type or 'CPU'
     details = [tf.config.experimental.get_device_details(found) for found in tf.config.list_physical_devices(kind)]
     return next((found['device_name'] for found in details if 'device_name' in found), kind)
@@ -173,13 +169,14 @@ def _profile(job, device):
 
 
 def _as_call(traced, arguments):
-    """Return a function without arguments that calls `traced` as a pipeline does, with little Python overhead."""
+    """Return a function without arguments that calls `traced`."""
     tensors = [*tf.nest.flatten(arguments), *traced.captured_inputs]
+    # A pipeline calls functions in the same way, with little Python overhead.
     return lambda: tf.raw_ops.PartitionedCall(args=tensors, Tout=[output.dtype for output in traced.outputs], f=traced)
 
 
 def _median_seconds(calls):
-    """Return each call's median seconds."""
+    """Return the median seconds of each call."""
     for call in calls:
         call()
     runs, start = [], time.perf_counter()
@@ -197,19 +194,20 @@ def _seconds(call):
 
 
 def _example(spec):
-    """Return an example tensor: random floats, True for masks, or integer zeros, which are valid indices."""
+    """Return an example tensor."""
     if spec.dtype.is_floating:
         return tf.cast(tf.random.stateless_normal(spec.shape, [_SEED, 0]), spec.dtype)
+    # Masks are True. Integers are 0, which is a valid index.
     return tf.ones(spec.shape, spec.dtype) if spec.dtype.is_bool else tf.zeros(spec.shape, spec.dtype)
 
 
 class StageCostModel:
-    """The costs of any contiguous layers, if they were one stage.
+    """The costs that contiguous layers would have as one stage.
 
     Args:
-        recompute: 'selective' is assumed to take the longest allowed time, `MOST_SELECTIVE` times a forward pass.
-        transfers: for each layer, the seconds for sending its outputs to the next device; None: 0.
-        updates: for each layer, the seconds for updating its weights once per step; None: 0.
+        recompute: what stages recompute. 'selective' counts as `MOST_SELECTIVE` times a forward pass.
+        transfers: for each layer, the seconds for sending its outputs to the next device. None: 0.
+        updates: for each layer, the seconds for updating its weights once per step. None: 0.
     """
 
     def __init__(self, times: Sequence[LayerTime], recompute: str, transfers: Sequence[float] | None = None,
@@ -228,7 +226,7 @@ class StageCostModel:
         self._layers = np.stack([forward, backward / 2 + inside, backward / 2, ahead, updates])
 
     def of_layers(self, schedule: Schedule) -> np.ndarray:
-        """Return the costs `[stages, layers]` that each layer would have in each stage, as means over micro-batches."""
+        """Return the cost of each layer in each stage, `[stages, layers]`, as a mean over micro-batches."""
         # A backward action that directly follows its own forward action needs no recomputation before it. In 1F1B, this
         # holds for all micro-batches in the last stage. In GPipe, it holds for one micro-batch in each stage.
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())

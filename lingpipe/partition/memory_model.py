@@ -29,11 +29,11 @@ _NUM_STAGE_LIMITS = 9
 
 
 class MemoryBudget:
-    """The memory of each device, and how much of it consecutive layers need.
+    """The memory limit of each device, and the bytes that contiguous layers need.
 
     Args:
         memory: function `(partitions, starts, ends) -> bytes` of int arrays, such as `MemoryModel`.
-        devices: for each partition the index of its device, such as `Schedule.stage_devices`.
+        devices: index of the device of each partition, such as `Schedule.stage_devices`.
     """
 
     def __init__(self, memory: Any, limit: float, num_layers: int, devices: Sequence[int]) -> None:
@@ -41,7 +41,7 @@ class MemoryBudget:
         self._devices, self._num_partitions = np.array(devices), len(devices)
 
     def stage_limits(self) -> list[np.ndarray]:
-        """Return arrays `[partitions, 1]`: limits of single stages in bytes, to be tried in descending order."""
+        """Return limits of single stages in bytes, as arrays `[partitions, 1]` in descending order."""
         num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
         if np.all(num_stages == 1):
             return [self._limit / num_stages]
@@ -49,11 +49,14 @@ class MemoryBudget:
         return list(np.linspace(self._limit, self._limit / num_stages, _NUM_STAGE_LIMITS))
 
     def first_starts(self, limits: np.ndarray) -> np.ndarray:
-        """Find the earliest start of each partition for each end, within memory limits `[partitions, 1]`.
+        """Find the earliest start of each partition for each end.
+
+        Args:
+            limits: bytes `[partitions, 1]`.
 
         Returns:
-            Array `[partitions, L]`. Entry `[k, e - 1]` is the earliest start of a partition k that ends at e. It is e
-            if layer e - 1 does not fit even alone.
+            Array `[partitions, L]`. Entry `[k, e - 1]` is the earliest start of a partition k that ends at e. The entry
+            is e if no start is possible.
         """
         partitions = np.arange(self._num_partitions)[:, np.newaxis]
         ends = np.broadcast_to(np.arange(1, self._num_layers + 1), [self._num_partitions, self._num_layers])
@@ -65,7 +68,7 @@ class MemoryBudget:
         return low
 
     def fits(self, ends: list[int]) -> bool:
-        """Return whether the stages of each device together are within the limit."""
+        """Return whether each device can hold all its stages."""
         return max(self._device_bytes(ends)) <= self._limit
 
     def _device_bytes(self, ends):
@@ -73,7 +76,7 @@ class MemoryBudget:
         return np.bincount(self._devices, used)
 
     def require(self, ends: list[int]) -> None:
-        """Raise ValueError if a user's end indices make a device need more than the limit."""
+        """Raise ValueError if a device needs more than the limit with these end indices."""
         used = self._device_bytes(ends)
         if max(used) > self._limit:
             device = int(np.argmax(used))
@@ -83,18 +86,17 @@ class MemoryBudget:
                 'memory_limit.')
 
     def explain(self, closest: list[int] | None = None) -> str:
-        """Return an error message: why no cut was found, and what to do.
+        """Return an error message that says why no cut was found, and what to do.
 
         Args:
-            closest: end indices of a cut in which every single stage fits, but some device cannot hold all its stages.
-                None: there is no cut in which every single stage fits.
+            closest: end indices of a cut in which every single stage fits. None: there is no such cut.
         """
         reason, change = self._devices_too_full(closest) if closest else self._layers_too_large()
         return (f'memory_limit={_text(self._limit)} is too little for num_partitions={self._num_partitions}: {reason} '
                 f'{change} Less is needed with recompute on, smaller micro-batches, or an optimizer with fewer slots.')
 
     def _layers_too_large(self):
-        """Return two texts: why no cut fits, and a remedy."""
+        """Return the reason why no cut fits, and a remedy."""
         ends, last = [0], self._num_partitions - 1
         while ends[-1] < self._num_layers:  # fill partitions up to the limit
             number, start = min(len(ends) - 1, last), ends[-1]  # extra partitions count like the last one
@@ -126,22 +128,18 @@ def _text(num_bytes):
 
 
 class MemoryModel:
-    """The bytes that any contiguous layers need as a partition.
-
-    Adding a layer in front never lowers the bytes of a partition, even if its inputs become smaller. The search in
-    `exact_cut.balanced_partition_ends` relies on this.
+    """The bytes that contiguous layers need as one partition. More layers never need fewer bytes.
 
     Args:
-        live_micro_batches: for each partition, the most micro-batches whose activations it retains at once; see
-            `layer_memory.live_micro_batches`. If a later partition has more, earlier ones count as many.
-        recompute: 'selective' counts like 'stage', because it can retain as little as 'stage'.
-        num_slots: number of tensors that the optimizer keeps for a weight on a device: 0 for SGD, 1 with momentum, 2
-            for Adam, one more for moving averages of the weights.
+        live_micro_batches: result of `layer_memory.live_micro_batches`.
+        recompute: what partitions recompute. 'selective' counts like 'stage'.
+        num_slots: number of slots and moving averages per weight on a device, such as 2 for Adam.
     """
 
     def __init__(self, memories: list[LayerMemory], live_micro_batches: Sequence[int], recompute: str,
                  num_slots: float) -> None:
         columns = LayerMemory(*np.array(memories, np.int64).T)
+        # If a later partition has more live micro-batches, earlier partitions count as many.
         live = np.maximum.accumulate(np.array(live_micro_batches)[::-1])[::-1, np.newaxis]
         kept = columns.read_inputs - columns.repeated_reads + columns.internals + columns.read_outputs
         lasting = 2 * columns.weights + np.ceil(num_slots * columns.weights).astype(np.int64) + columns.state
@@ -151,7 +149,7 @@ class MemoryModel:
             entering = (live - 1) * columns.inputs + columns.repeated_inputs
         else:
             passing, at_work, new_sums = 0 * kept, columns.backward, columns.weights
-            copies = live if recompute == 'none' else 1
+            copies = live if recompute == 'none' else 1  # 'selective' can retain as little as 'stage'
             lasting = lasting + copies * kept
             entering = copies * columns.repeated_reads + (live - copies) * columns.inputs
         self._lasting = prefix_sums(lasting + 0 * live)
@@ -160,7 +158,7 @@ class MemoryModel:
         self._fullest_layer = RangeMaximum((self._passing[1:] + at_work - self._new_sums[1:])[np.newaxis])
 
     def __call__(self, partitions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the bytes of partitions that hold layers `start` to `end - 1`. Each has at least one layer."""
+        """Return the bytes of partitions with layers `start` to `end - 1`. Each partition has at least one layer."""
         return (self._lasting[partitions, ends] + self._fullest_start(partitions, starts, ends)
                 + self._fullest_layer(0, starts, ends) + self._new_sums[ends])
 
@@ -170,7 +168,7 @@ class MemoryModel:
 
 
 class RangeMaximum:
-    """Function that returns the largest of `values[row, start:end]`, for arrays of rows, starts and ends."""
+    """A function that returns the largest of `values[row, start:end]`, for arrays of rows, starts and ends."""
 
     def __init__(self, values: np.ndarray) -> None:
         levels = [values]  # level j has the maximum of every 2^j neighbouring values

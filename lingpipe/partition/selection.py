@@ -1,14 +1,11 @@
 """Choice of the tensors that a stage retains with recompute='selective'.
 
 Large tensors that are fast to compute are recomputed. An operation takes as long as its arithmetic or as moving its
-data, whichever is longer (roofline model, Williams et al., CACM 52(4), 2009). The unit of time is the time to move a
-byte, so a device is described only by its ratio of arithmetic to bandwidth. For a decoder block on CPUs::
+data, whichever is longer (roofline model, Williams et al., CACM 52(4), 2009). The choice solves an integer program. The
+result for a decoder block on CPUs is::
 
     norm ─> q, k, v ─> scores ─> softmax ─> context ─> projection ─> + ─> norm ─> hidden ─> GELU ─> projection ─> +
     again     kept     again      again       again       again    kept   again     kept     again     again
-
-Attention scores are recomputed although they are a product. This product costs little compared with the size of mask
-and softmax. The choice is the solution of an integer program. `_OPTIONS` bound its error and time.
 """
 
 from collections.abc import Iterable
@@ -35,26 +32,26 @@ _LESS_IMPORTANT = 1e-4
 
 def kept_tensors(forward: Iterable[tf.Operation], residuals: list[tf.Tensor], given: list[tf.Tensor], device: str,
                  most_bytes: float | None = None) -> list[tf.Tensor]:
-    """Return the tensors that a forward pass retains. All other residuals are recomputed from these.
+    """Return the tensors that a forward pass retains. All other residuals are recomputed from these tensors.
 
     Args:
         forward: the operations of the forward pass, in the order of their graph.
-        given: tensors that are kept anyway, such as inputs, weights, and results of operations that must not run twice.
-        most_bytes: how many bytes to retain at most. Within this limit, recomputation is as short as possible. None:
-            the fewest bytes for which recomputation takes at most `layer_profile.MOST_SELECTIVE` of a forward pass.
+        given: tensors that are retained anyway: inputs, weights, and results of operations that must not run twice.
+        most_bytes: limit of the bytes to retain. None: retain the fewest bytes for which recomputation takes at most
+            `layer_profile.MOST_SELECTIVE` of a forward pass.
     """
     ratio = _OPERATIONS_A_BYTE_ON_CPUS if device_kinds.kind_of(device) == 'CPU' else _OPERATIONS_A_BYTE
     return _Selection(list(forward), residuals, given, ratio).kept(most_bytes)
 
 
 def size(tensors: Iterable[tf.Tensor]) -> int:
-    """Return the bytes of tensors, as if none shared a buffer. An unknown dimension counts as 1."""
+    """Return the sum of the bytes of tensors. An unknown dimension counts as 1."""
     return sum(layer_memory.size([tf.TensorSpec([dimension or 1 for dimension in tensor.shape], tensor.dtype)])
                for tensor in tensors if tensor.shape.rank is not None)
 
 
 class _Selection:
-    """A forward pass as an optimization problem (`Choice`): which tensors to retain."""
+    """The choice of the tensors that a forward pass retains."""
 
     def __init__(self, forward, residuals, given, ratio):
         self._residuals, self._ratio = residuals, ratio
@@ -77,7 +74,7 @@ class _Selection:
             unrepeatable=[node for node, operation in enumerate(self._nodes) if operation.type in _LOOPS])
 
     def kept(self, most_bytes):
-        """Return the tensors to retain; see `kept_tensors`."""
+        """Return the tensors to retain."""
         choice = self._choice
         if most_bytes is None:
             whole = sum(map(self._cost, self._forward))
@@ -104,7 +101,7 @@ class _Selection:
 
 
 class Choice(NamedTuple):
-    """Optimization problem: which tensors to retain, and which operations to repeat."""
+    """The problem of which tensors to retain, and which operations to repeat."""
 
     costs: list  # of repeating each operation
     sizes: list  # of each tensor, in bytes
@@ -114,19 +111,27 @@ class Choice(NamedTuple):
     unrepeatable: list  # indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Choose operations to repeat, so that the fewest bytes are retained; none if no choice is found in time."""
+        """Choose which operations to repeat for the fewest retained bytes.
+
+        Returns:
+            Boolean array with a value per operation. All values are False if no choice is found in time.
+        """
         found = self._solve(
             _LESS_IMPORTANT * _scaled(self.costs), _scaled(self.sizes), self.costs + [0] * len(self.sizes), most_cost)
         return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Return the cheapest choice of operations to repeat. If no choice fits, retain the fewest bytes."""
+        """Choose the cheapest operations to repeat within a limit. If no choice fits, retain the fewest bytes.
+
+        Returns:
+            Boolean array with a value per operation.
+        """
         found = self._solve(
             _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Return indices of tensors to retain: what repeated operations read, and others in `wanted`."""
+        """Return the retained tensors that repeated operations read, and the other retained tensors."""
         read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
         wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
         return read, wanted - read

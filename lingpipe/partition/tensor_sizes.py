@@ -1,4 +1,4 @@
-"""Number of bytes in which a device stores a tensor."""
+"""Number of bytes that a tensor takes on a device."""
 
 import itertools
 import math
@@ -18,19 +18,11 @@ def plain_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
 
 
 def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Return the bytes of a tensor in the tiles of a TPU.
-
-    Two of its axes are padded: one to a multiple of 128, the other to 1, 2, 4 or a multiple of 8::
-
-        [16, 32, 32, 8]    the last axis to 128:                      16 x 32 x 32 x 128
-                           the third axis to 128, the last one to 8:  16 x 32 x 8 x 128      <- taken
-
-    For arguments and results of a program, the TPU compiler takes the pair of axes that needs the fewest bytes. This
-    rule and the sizes of tiles were read from compiled programs (libtpu 0.0.51, layouts of the entry computation).
-
-    Args:
-        dtype: `tf.DType`; bool is stored in bytes.
-    """
+    """Return the bytes of a tensor in the padded tiles of a TPU."""
+    # Two axes are padded: one to a multiple of 128, the other to 1, 2, 4 or a multiple of 8. The TPU compiler takes the
+    # pair of axes that needs the fewest bytes (libtpu 0.0.51, layouts of the entry computation):
+    #     [16, 32, 32, 8]    the last axis to 128:                      16 x 32 x 32 x 128
+    #                        the third axis to 128, the last one to 8:  16 x 32 x 8 x 128      <- taken
     sizes, packed = [max(size, 1) for size in shape] or [1], max(1, _WORD // dtype.size)
     if len(sizes) == 1:
         return _up_to(sizes[0], _tile_of_vector(sizes[0], packed)) * dtype.size

@@ -27,14 +27,14 @@ class Constructors(base_layer.BaseLayer):
 
     @classmethod
     def from_keras(cls, model: keras.Model, **fields: Any) -> Self:
-        """Make a built pipeline of a Keras model. Both use the same weights.
+        """Make a built pipeline of a Keras model. The pipeline and the model share their weights.
 
         Args:
             model: built Sequential or Functional `keras.Model`. Branches, skips, shared layers, nested models and
                 several inputs and outputs are allowed. The variables move to the devices of their partitions.
-            **fields: fields of `Params()` except `layers`. If the batch size of the model's inputs is not fixed,
-                `partition_by='time'` and `memory_limit` need the field `batch_size`. `num_partitions`,
-                `num_micro_batches`, `schedule` and `recompute` are 'auto' by default; see `GPipeLayer`.
+            **fields: fields of `Params()` except `layers`. `num_partitions`, `num_micro_batches`, `schedule` and
+                `recompute` are 'auto' by default; see `GPipeLayer`. `partition_by='time'` and `memory_limit` need the
+                field `batch_size` if the model has no fixed batch size.
 
         Raises:
             ValueError: the model cannot be cut; the message names the layer.
@@ -45,15 +45,15 @@ class Constructors(base_layer.BaseLayer):
     def from_preset(cls, preset: str, head: str = 'causal_lm', head_arguments: dict[str, Any] | None = None,
                     lora_rank: int | None = None, lora_layers: list[str] | None = None, preprocessor: Any = 'preset',
                     **fields: Any) -> Self:
-        """Make a built pipeline of a KerasHub model. Weights are loaded tensor by tensor to their partitions.
+        """Make a built pipeline of a KerasHub model. Weights are loaded one at a time to their devices.
 
         Args:
             preset: folder of a preset, or a name such as 'gpt2_base_en' or 'hf://USER/MODEL'.
             head: what the model is for, such as 'causal_lm' or 'text_classifier'; see `hub_model.HEADS`.
             head_arguments: arguments of the head, such as `{'num_classes': 2}`.
-            lora_rank: rank of LoRA, which freezes the backbone's original weights; None: no LoRA.
-            lora_layers: regular expressions for paths of the layers that get LoRA, such as '.*/query'; None: KerasHub's
-                choice, which is queries and values.
+            lora_rank: rank of LoRA, which freezes the backbone's original weights. None: no LoRA.
+            lora_layers: regular expressions for paths of the layers that get LoRA, such as '.*/query'. None: queries
+                and values.
             preprocessor: KerasHub preprocessor, which lets `PipelineModel` take raw texts or images. 'preset': the
                 preprocessor of the preset, if there is one. None: `PipelineModel` takes tensors.
             **fields: fields of `Params()`, as for `from_keras`.
@@ -101,8 +101,8 @@ class Constructors(base_layer.BaseLayer):
         return cls._of_source(params, layer_sources.LayersOfModel(model))
 
     def save_own_variables(self, store: Any) -> None:
-        """Save the seed, so that dropout resumes where it stopped."""
-        store['seed'] = self._seed_generator.state.numpy()  # Keras does not save seeds
+        """Save the seed."""
+        store['seed'] = self._seed_generator.state.numpy()  # for dropout; Keras does not save seeds
 
     def load_own_variables(self, store: Any) -> None:
         """Load the seed if the file has one."""
@@ -124,10 +124,10 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
     """Convert constructor arguments of the class `pipeline` to params and layers.
 
     Returns:
-        The params (see `_with_numbers`), the names of the fields that were 'auto', and the source of the layers.
+        The params, the names of the fields that were 'auto', and the source of the layers.
 
     Raises:
-        TypeError: `params` has a wrong type or comes with `fields`, or there is neither `params` nor a list `layers`.
+        TypeError: the arguments are invalid, or contradict each other.
     """
     if params is not None:
         if not isinstance(params, hyperparams.Params):
@@ -148,21 +148,13 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
 
 
 def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiableParams, list[str]]:
-    """Replace 'auto' by values that follow from the devices, the layers and `batch_size`.
-
-    ::
-
-        num_partitions     the number of devices for a replica; without `devices`, at most the number of layers / V
-        num_micro_batches  4 K, or less; see `num_micro_batches`
-        schedule           '1f1b' (V > 1: 'interleaved_1f1b'), which keeps fewer activations than 'gpipe'
-        recompute          stays 'auto' until the pipeline is built; see `balancing.cut`
-    """
+    """Replace 'auto' by values for the present devices, layers and batch size."""
     p = hyperparams.CopyFieldsTo(p, p.cls.Params())  # a layer's Params are frozen
-    chosen = [field for field in DEFAULTS if p.Get(field) == AUTO]
+    chosen = [field for field in DEFAULTS if p.Get(field) == AUTO]  # 'recompute' stays 'auto'; see `balancing.cut`
     if p.num_partitions == AUTO:
         p.num_partitions = _num_partitions(p, num_layers)
     if p.schedule == AUTO:
-        p.schedule = '1f1b' if p.num_virtual_stages == 1 else 'interleaved_1f1b'
+        p.schedule = '1f1b' if p.num_virtual_stages == 1 else 'interleaved_1f1b'  # fewer activations than 'gpipe'
     if p.num_micro_batches == AUTO:
         p.num_micro_batches = num_micro_batches(p.num_partitions, p.batch_size, p.num_replicas)
     for field in ('num_partitions', 'num_micro_batches'):
@@ -184,9 +176,9 @@ def _num_partitions(p: hyperparams.Params, num_layers: int) -> int:
 
 
 def num_micro_batches(num_partitions: int, batch_size: int | None, num_replicas: int) -> int:
-    """Return M, the number of micro-batches, for num_micro_batches='auto'.
+    """Return the number of micro-batches for num_micro_batches='auto'.
 
-    If K is 1, M is 1. Without `batch_size`, M is 4 K. Else M is the largest divisor up to 4 K of a replica's rows.
+    There are at most four micro-batches per partition. With `batch_size`, the number divides the rows of a replica.
     """
     if not isinstance(num_partitions, int) or num_partitions <= 1:
         return 1  # a value that is not a number is refused later

@@ -1,6 +1,6 @@
 """The actions of a schedule, as operations on the devices of one replica.
 
-To build an action is to add operations to the current graph. The operations run when the graph runs.
+Building an action adds operations to the current graph. The operations run when the graph runs.
 """
 
 import copy
@@ -48,23 +48,16 @@ class ReplicaShare(NamedTuple):
 
 
 class Execution:
-    """Runs one replica's share of a batch through the stages.
+    """The actions of one replica's share of a batch.
 
-    Every device runs its actions in schedule order. To limit memory, each action waits for the previous one.
-    Only boundary tensors and their gradients cross between devices. TensorFlow sends each tensor as soon as it exists.
-    Control edges delay only the action that reads the tensor. Comments below use the numbers of this diagram::
+    Every device runs its actions in schedule order. Only boundary tensors and their gradients cross between devices.
+    Comments below use the numbers of this diagram::
 
         device 0   F0 ──> F1 ──> F2 ......... B2 ──> B1 ──> B0          ──>  1: order on a device (control edge)
                     └3┐    └3┐    └3┐       ┌6┘    ┌6┘    ┌6┘            │   3: output, read as an input (2)
                      2v     2v     2v       │      │      │              ^   6: gradient of an input
         device 1      F0 ──> F1 ──> F2 ──> B2 ──> B1 ──> B0
                        └───────────── 4 ───────────────── 5                  4: in flight, from F until B (5)
-
-    A tensor goes directly from the stage that makes it to each stage that reads it. The readers' gradients are summed.
-    Recomputation waits for the previous action on the device, but not for gradients. So it fills time in which the
-    device would wait for gradients. XLA frees a residual early only if the same program computes it. So if XLA compiles
-    a stage, the backward function itself recomputes. If B and W are separate functions, recomputation is a third,
-    before both. TensorFlow frees a tensor after its last reader, even if a dictionary here still has the tensor.
     """
 
     loss_factors: gradient_flow.LossFactors  # given after all replicas have executions
@@ -83,6 +76,7 @@ class Execution:
         self.state = step_state.StepState(stages, self.programs, values)  # which the forward actions change
         self.needed = self._needed_gradients()
         self._previous: dict[str, list[tf.Operation]] = {}  # of each device
+        # These dictionaries do not keep tensors in memory: TensorFlow frees a tensor after its last reader.
         self._outputs = {(_PIPELINE_INPUT, m): each for m, each in enumerate(inputs)}
         self._in_flight: dict[tuple[int, int], stage_program.Values] = {}  # of (stage, micro-batch)
         self._metrics: list[dict] = []
@@ -102,7 +96,6 @@ class Execution:
             share.is_whole_batch)
 
     def _needed_gradients(self) -> list[stage_program.NeededGradients]:
-        """Return which gradients each stage computes."""
         if not self._schedule.backwards():
             return [stage_program.NOTHING_NEEDED] * len(self.stages)
         found = gradient_flow.needed_gradients(
@@ -136,13 +129,13 @@ class Execution:
 
     @property
     def outputs(self) -> list:
-        """For each micro-batch, the nest of outputs of the last stage."""
+        """The outputs of the last stage, as a list with a nest for each micro-batch."""
         last = len(self.stages) - 1
         structure = self.programs[last].trace.output_structure
         return [boundary.pack(self._outputs[last, m], structure) for m in range(len(self.share.parts))]
 
     def take_sums(self) -> micro_batches.Sums:
-        """Build and return the sums of metrics, losses and gradients. To be called once."""
+        """Build and return the sums of metrics, losses and gradients. Call this once."""
         metrics = device_kinds.call(self.stages[-1].device, micro_batches.add_up, self._metrics)
         inputs = [self._take_gradients(_PIPELINE_INPUT, m) if self._options.input_gradients_needed else []
                   for m in range(len(self.share.parts))]
@@ -183,7 +176,7 @@ class Execution:
         if self._options.observer:
             build = functools.partial(self._options.observer.around, self.share.replica, action, build)
         device = self.stages[action.stage].device
-        # 1. The control edge to the previous action on the device.
+        # 1. The control edge to the previous action on the device limits memory.
         with tf.device(device), tf.control_dependencies(self._previous.get(device, [])):
             done = build(*arguments)
         if done.operation is not None:
@@ -217,6 +210,7 @@ class Execution:
         # 5. What is in flight is taken out, and completed by recomputation.
         in_flight = self._in_flight.pop((stage.index, m))
         is_split = self._schedule.is_split(action)
+        # Recomputation does not wait for gradients. It fills the time until these arrive.
         if self._by_layer:
             in_flight = self._in_turn(action, program.recompute, in_flight, 'between', needed).in_flight
         elif not program.has_residuals(in_flight, needed) and (is_split or not stage.jit_compile):
@@ -237,14 +231,14 @@ class Execution:
 
     def _backward_by_segment(self, action: schedules.Action, program: stage_program.StageProgram,
                              in_flight: stage_program.Values, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Build the backward pass layer by layer, last layer first. Return the gradients of the stage's inputs."""
+        """Build the backward pass of a stage layer by layer."""
         stage, needed = self.stages[action.stage], self.needed[action.stage]
         sums, added = self._sums_so_far(stage), program.of_added_losses(gradients)
         for index in reversed(range(program.first_segment(needed), len(program.trace.between) + 1)):
             done = self._in_turn(action, program.backward_segment, index, in_flight, gradients, sums, needed)
             gradients, sums = done.input_gradients + added, _with_rows(sums, done.sums)
         self._weight_gradients[stage.index] = sums
-        return done.input_gradients
+        return done.input_gradients  # of the inputs of the stage
 
     def _backward_weights(self, action: schedules.Action) -> None:
         stage, needed = self.stages[action.stage], self.needed[action.stage]
@@ -265,12 +259,13 @@ class Execution:
         return least if recompute != 'none' and self._has_too_many_residuals(stage) else 'residuals'
 
     def _has_too_many_residuals(self, stage: Stage) -> bool:
-        """Return whether XLA's backward function has more arguments than TPUs allow. The limit holds on all devices."""
+        """Return whether XLA's backward function has more arguments than TPUs allow."""
         program, needed = self.programs[stage.index], self.needed[stage.index]
+        # The limit is applied on all devices, not only on TPUs.
         return stage.jit_compile and program.num_backward_arguments(needed) > stage_program.MOST_TPU_PARAMETERS
 
     def _given_gradients(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return the gradients that a backward action starts from, with the gradient of added losses last."""
+        """Return the gradients that a backward action starts from."""
         program = self.programs[stage.index]
         if stage is self.stages[-1] and self._options.loss is not None:
             one = tf.cast(self._one, program.trace.given_gradients[0].dtype)
@@ -285,7 +280,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """A computed 1.0."""
+        """The scalar 1.0 as a computed tensor."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0  # for a constant, each micro-batch would get a new backward function
 
@@ -319,5 +314,6 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the gradient sums after a backward action. `Rows` are appended to tuples."""
+    """Return the gradient sums after a backward action."""
+    # `Rows` are not summed: a tuple collects them.
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

@@ -18,7 +18,7 @@ from lingpipe.stages import boundary, losses, micro_batches, random_seeds, stage
 
 
 class _Untracked:
-    """Objects that are not saved. To save, Keras and TensorFlow search only layers and collections."""
+    """Objects of a pipeline that Keras and TensorFlow do not save."""
 
     def __init__(self, source: layer_sources.LayerSource, chosen: list[str]) -> None:
         self.source, self.chosen = source, chosen
@@ -33,20 +33,24 @@ class GPipeLayer(construction.Constructors):
     """Pipeline parallelism over a sequence of layers (GPipe, arXiv 1811.06965).
 
     A batch is cut into micro-batches, which follow each other through the partitions. Gradients are summed over
-    micro-batches and applied once. So they equal the gradients of one device, for any cuts and any recomputation::
+    micro-batches and applied once. The sums equal the gradients of one device, for any cuts and any recomputation::
 
         layers      [0 1 2 3]  [4 5 6]  [7 8 9]      num_partitions=3
         devices       CPU:0     CPU:1    CPU:2
         micro-batch     2   ->    1   ->   0         num_micro_batches=3
 
-    The pipeline is a Keras layer, so it works under `tf.GradientTape`, in Functional models and in `model.fit`.
+    The pipeline is a Keras layer. It works under `tf.GradientTape`, in Functional models and in `model.fit`.
 
-    A Params object or keyword arguments define the pipeline. The arguments are the fields of Params, but `layers` is a
-    list of Keras layers, which keep their weights. With keyword arguments or `from_keras`, four fields are 'auto' by
-    default. 'auto' makes one partition per device and chooses '1f1b'. Stages recompute if `memory_limit` or the memory
-    of a GPU requires it. On accelerators, they also recompute if memory or batch size is unknown. If K > 1, M is 4 K,
-    for a small bubble (GPipe, section 2.3). With `batch_size`, M is the largest number up to 4 K that divides the rows
-    of a replica. `print(pipe)` shows the choices.
+    A Params object or keyword arguments define the pipeline. The arguments are the fields of Params. Only the argument
+    `layers` differs: it is a list of Keras layers, which keep their weights. With keyword arguments or `from_keras`,
+    four fields are 'auto' by default, and `print(pipe)` shows the values that 'auto' chose::
+
+        num_partitions     one partition per device
+        schedule           '1f1b', or 'interleaved_1f1b' if V > 1
+        recompute          as little as `memory_limit` or the memory of a GPU allows; on accelerators, 'stage' if
+                           their memory or the batch size is unknown
+        num_micro_batches  1 if K is 1; else 4 K, for a small bubble (GPipe, section 2.3); with `batch_size`, the
+                           largest number up to 4 K that divides the rows of a replica
 
     Args:
         source: the `LayerSource` with the layers of `params`; None: one is made from the fields of `params`.
@@ -129,40 +133,40 @@ class GPipeLayer(construction.Constructors):
         with tf.init_scope(), tf.device('CPU:0'):
             self._num_inferences = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._seed_variable = self._seed_generator.state.value  # where TensorFlow finds it when saving functions
-        self._untracked = _Untracked(source, chosen)
+        self._untracked = _Untracked(source, chosen)  # Keras and TensorFlow save only layers and collections
         self.jit_compile = params.jit_compile
 
     @property
     def grid(self) -> stage_grid.StageGrid:
-        """The stages of all replicas, as a `StageGrid`. Raises ValueError before the pipeline is built."""
+        """The stages of all replicas, as a `StageGrid`. Raises ValueError before `build`."""
         if self._untracked.grid is None:
             raise ValueError(f'{self.name!r} has no weights yet. Call it on a batch, or build(input_shape), first.')
         return self._untracked.grid
 
     @property
     def stages(self) -> list[stage.Stage]:
-        """List of the `Stage`s, once built."""
+        """List of the `Stage`s of the first replica. Raises ValueError before `build`."""
         return self.grid.stages
 
     @property
     def replicas(self) -> list[list[stage.Stage]]:
-        """For each replica, the list of its `Stage`s, once built."""
+        """List of replicas. Each replica is a list of `Stage`s. Raises ValueError before `build`."""
         return self.grid.replicas
 
     @property
     def partitions(self) -> list[balancing.Partition]:
-        """List of `Partition`: the layers of each partition, its device and its costs."""
+        """List of `Partition`s. Each has the layers, the device and the costs of one partition."""
         devices = [part.device for part in self.stages]  # raises ValueError if there are no weights yet
         return self.cut.describe(self.analyses, devices)
 
     @property
     def source(self) -> layer_sources.LayerSource:
-        """Where the layers come from: a Keras model, or a sequence."""
+        """The object that gives the pipeline its layers, a `LayersOfParams` or a `LayersOfModel`."""
         return self._untracked.source
 
     @property
     def output_of_one_example(self) -> Any:
-        """Nest of `tf.TensorSpec` of the outputs for a batch of one, once built."""
+        """Nest of `tf.TensorSpec` of the outputs for a batch of one example. The pipeline must be built."""
         return self.source.output_of_one_example(self.analyses)
 
     @property
@@ -171,7 +175,7 @@ class GPipeLayer(construction.Constructors):
         return any(layer.compute_dtype == 'float16' for layer in self._flatten_layers(include_self=False))
 
     def __repr__(self) -> str:
-        """Show the layers of each partition, once built."""
+        """Return a text. After `build`, it shows the layers of each partition."""
         if self._untracked.grid is None:
             return super().__repr__()
         p = self.params
@@ -190,16 +194,17 @@ class GPipeLayer(construction.Constructors):
 
         Args:
             input_shape: shape `(batch, ...)` of the input, or a nest of shapes. A Keras model determines
-                the dtypes of its inputs. Without a model, they are Keras's default float type.
+                the dtypes of its inputs. Without a model, all inputs have Keras's default float type.
         """
         if self.model is None or self._untracked.grid is None:
             self.build_from_specs(self.source.specs_of_shapes(input_shape))
 
     @tf.autograph.experimental.do_not_convert
     def build_from_specs(self, input_specs: Any, load_weights: bool = True) -> None:
-        """Build from a nest of `tf.TensorSpec` `[batch, ...]` of the input; see `build`.
+        """Build the pipeline for inputs with the given specs; see `build`.
 
         Args:
+            input_specs: nest of `tf.TensorSpec` `[batch, ...]`.
             load_weights: whether to load the weights that come with the model of `params`. Pass False if
                 `source.load_weights` or a checkpoint loads weights later.
         """
@@ -221,8 +226,9 @@ class GPipeLayer(construction.Constructors):
             self.source.load_weights()
 
     def _make_grid(self, input_specs: Any, devices: list[list[str]]) -> stage_grid.StageGrid:
-        """Create all weights, and the stages of all replicas. `devices` has a row for each replica."""
+        """Create all weights and the stages of all replicas."""
         p = self.params
+        # Each row of `devices` is a replica.
         of_stages = [[row[self.schedule.device_of(index)] for row in devices] for index in range(len(self.cut.ends))]
         specs = [input_specs, *[analysis.outputs for analysis in self.analyses]]
         runs = self.source.runs(self.cut.ends, of_stages, specs)
@@ -239,7 +245,7 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def place_new_weights(self) -> None:
-        """Move weights added since the last call, as by `enable_lora`, to their stages' devices, and trace again."""
+        """Move each weight that is new since the last call to the device of its stage. Functions then trace again."""
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
         new = found.keys() - self._untracked.placed.keys() if self._untracked.placed else ()  # at first, all are placed
@@ -250,7 +256,7 @@ class GPipeLayer(construction.Constructors):
         self._untracked.placed = found
 
     def forget_programs(self) -> None:
-        """Drop all traces, so that changed attributes of layers take effect."""
+        """Drop all traces. Changed attributes of layers then take effect."""
         self._untracked.losses.clear()
         self._untracked.functions.clear()
         for each in self._untracked.grid.stages if self._untracked.grid else []:
@@ -271,17 +277,18 @@ class GPipeLayer(construction.Constructors):
         """Return None. The outputs already have the masks that the layers compute."""
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, mask: Any = None) -> Any:
-        """Return symbolic outputs for symbolic inputs. Both are nests of `keras.KerasTensor` `[batch, ...]`."""
+        """Return symbolic outputs for symbolic inputs, as nests of `keras.KerasTensor` `[batch, ...]`."""
         return self.source.output_spec(inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the nest of output shapes for an input shape `(batch, ...)` or a nest of shapes."""
+        """Return the nest of output shapes. `input_shape` is a shape `(batch, ...)` or a nest of shapes."""
         symbols = keras.tree.map_shape_structure(keras.KerasTensor, input_shape)
         return keras.tree.map_structure(lambda symbol: symbol.shape, self.compute_output_spec(symbols))
 
     @functools.cached_property
     def _may_train_by_default(self) -> Any:
-        """Whether some layer's default is training=True, as in image augmentation, or a model's call sets it."""
+        """Whether some layer is in training mode by default."""
+        # A model's call may pass training=True. Layers for image augmentation have it as a default.
         layers = self._flatten_layers(include_self=False)
         given = [node.arguments.kwargs.get('training') for layer in layers for node in layer._inbound_nodes]
         parameters = [inspect.signature(layer.call).parameters.get('training') for layer in layers]
@@ -293,13 +300,13 @@ class GPipeLayer(construction.Constructors):
         Args:
             inputs: nest of tensors `[batch, ...]`.
             training: Python boolean; None: the default of each layer.
-            mask: nest with a boolean Keras mask for each input, or None for an input without a mask; None: no masks.
+            mask: nest of boolean Keras masks, with None for an input without a mask; None: no masks.
 
         Returns:
             Nest of tensors `[batch, ...]`, with the masks of the last layer.
 
         Raises:
-            ValueError: the call is inside a `keras.StatelessScope`, which would give variables other values.
+            ValueError: the call is inside a `keras.StatelessScope`.
         """
         if stateless_scope.in_stateless_scope():
             raise ValueError(f'{self.name!r} was called in a keras.StatelessScope, or inside another pipeline, but '
@@ -319,21 +326,21 @@ class GPipeLayer(construction.Constructors):
                        return_outputs: bool = False, assign_state: bool = True, loss_scale: Any = None,
                        read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable
                        ) -> loss_pass.ValueAndGrad:
-        """Compute a batch's mean loss and the gradients. The last stage computes the loss.
+        """Compute the mean loss of a batch, and the gradients. The last stage computes the loss.
 
         Args:
-            loss_fn: a Keras loss, `losses.LossAndStates`, or a function `(y_true, outputs)`. The function returns a
-                scalar (the mean over the examples), a tensor `[batch, ...]` (a loss for each example), or, as in
-                Lingvo, `{name: (mean, weight)}` with the entry 'loss'.
+            loss_fn: a Keras loss, `losses.LossAndStates`, or a function `(y_true, outputs)`. The function may return a
+                scalar, which is the mean over the examples. It may return a tensor `[batch, ...]` with a loss for each
+                example. As in Lingvo, it may return `{name: (mean, weight)}` with the entry 'loss'.
             x: nest of tensors `[batch, ...]`, the input.
             y_true: nest of tensors `[batch, ...]`, the targets.
             sample_weight: tensor `[batch, ...]` of weights for examples or tokens, or None.
-            step: number of the training step; None: steps are counted here. Step and seed determine all random
+            step: number of the training step; None: the pipeline counts steps. Step and seed determine all random
                 numbers.
-            assign_state: whether to assign moving statistics and other state. If False, the caller does it in a
-                `tf.function`.
-            loss_scale: scalar that multiplies the loss before the backward pass, and divides the gradients after it.
-                So small gradients do not vanish in float16. None: 1.
+            assign_state: whether to assign moving statistics and other state. If False, the caller assigns
+                `state_updates` of the result, in a `tf.function`.
+            loss_scale: scalar that multiplies the loss before the backward pass, and divides the gradients afterwards.
+                Without a scale, small gradients may vanish in float16. None: 1.
             read: function that returns the value of a Keras variable.
         """
         self._require_built(x)
@@ -350,14 +357,14 @@ class GPipeLayer(construction.Constructors):
     @tf.autograph.experimental.do_not_convert
     def evaluate(self, loss_fn: Callable, x: Any, y_true: Any, sample_weight: Any = None,
                  read: Callable[[keras.Variable], tf.Tensor] = variable_placement.read_variable) -> dict[str, Any]:
-        """Compute a batch's metric sums in evaluation mode. Arguments other than `read` are as in `value_and_grad`.
+        """Compute the metric sums of a batch in evaluation mode. See `value_and_grad` for all arguments except `read`.
 
         Args:
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary `{name: sums}`, to be added up over batches. `sums` is (sum, weight), or the batch's sums for
-            a state of `losses.LossAndStates`. 'loss' includes losses that layers add.
+            Dictionary `{name: sums}`, to be added up over batches. `sums` is a pair (sum, weight). For a state of
+            `losses.LossAndStates`, it is a tuple of the state's sums. 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
@@ -383,12 +390,12 @@ class GPipeLayer(construction.Constructors):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Return `method`; in eager mode, in a `tf.function`, so that devices run in parallel."""
-        self.place_new_weights()  # layers may have got some since the last call
+        """Wrap `method` in a `tf.function` in eager mode."""
+        self.place_new_weights()  # layers may have got some since the last call, as by `enable_lora`
         if not tf.executing_eagerly():
             return method
         self._untracked.source.refuse_changed_settings()
         key = (method, *[part.trainability() for part in self.stages])
-        function = self._untracked.functions.setdefault(key, boundary.MaskedFunction(
+        function = self._untracked.functions.setdefault(key, boundary.MaskedFunction(  # runs devices in parallel
             device_kinds.rest_on_host(self.stages[0].device, method)))
         return functools.partial(boundary.traced, function)

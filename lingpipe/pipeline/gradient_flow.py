@@ -1,4 +1,4 @@
-"""Gradients of a step: needed gradients, boundary gradients, and gradients of the mean loss."""
+"""Needed gradients, boundary gradients, and gradients of the mean loss."""
 
 import collections
 import functools
@@ -14,7 +14,7 @@ from lingpipe.stages.stage import Stage
 
 
 class BoundaryGradients:
-    """Collects the gradients of each stage's outputs, until the stage takes them.
+    """The gradients of stage outputs that no backward action has taken yet.
 
     ::
 
@@ -54,7 +54,7 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
                      input_gradients_needed: bool) -> list[stage_program.NeededGradients]:
     """Find which gradients the backward action of each stage has to compute.
 
-    A tensor's gradient is needed if a loss depends on the tensor, and the tensor depends on a trained weight::
+    Gradients are needed on every path from a trained weight to a loss::
 
         frozen ──> frozen ──┬──> trained ──> loss      frozen stages have no trained weight: no backward action
                             └──> trained head           the head has no path to a loss: no backward action
@@ -87,7 +87,7 @@ _Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
-    """For each input and weight of a stage, the given gradients from which its gradient is computed::
+    """The given gradients that each gradient of a stage depends on::
 
         given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
                              │     └──────┐     │
@@ -100,7 +100,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Return, for each stage, which of the gradients given to it come from a loss."""
+    """Return the given gradients of each stage that come from a loss."""
     arriving = [set(program.of_added_losses(sorted(_all_given(program)))) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -115,7 +115,7 @@ def _all_given(program: stage_program.StageProgram) -> _Given:
 
 
 def _index(program: stage_program.StageProgram, position: int) -> int:
-    """Return where `Trace.given_gradients` has the gradient of the output at `position`."""
+    """Return the index in `Trace.given_gradients` for the output at `position`."""
     return program.trace.results.outputs.differentiable_positions.index(position)
 
 
@@ -136,9 +136,10 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 
 
 class LossFactors:
-    """Factors for gradients of the mean loss of a batch. They are needed because stages compute sums of losses.
+    """Factors for the gradients of the mean loss of a batch.
 
-    `program` belongs to the last stage, and `shares` has the `executor.ReplicaShare` of each replica.
+    Stages compute sums of losses, not means. `program` is the program of the last stage. `shares` has the
+    `executor.ReplicaShare` of each replica.
     """
 
     def __init__(self, program: stage_program.StageProgram, device: str, shares: list[Any],
@@ -148,14 +149,14 @@ class LossFactors:
 
     @functools.cached_property
     def total_rows(self) -> tf.Tensor:
-        """The number of rows of all replicas, a float32 scalar."""
+        """The number of rows of the whole batch, as a float32 scalar."""
         with tf.device(self._host):
             num_rows = tf.add_n([tf.cast(sum(share.row_counts), tf.float32) for share in self._shares])
             return self._group.sum(self._device, num_rows)
 
     @functools.cached_property
     def _total_weight(self) -> tf.Tensor:
-        """The divisor of the mean loss, a scalar. Raises WeightUnknownError if it depends on outputs."""
+        """The divisor of the mean loss, as a scalar."""
         with tf.device(self._device):
             weights = [self._program.total_weight(targets, share.ids.of(m))
                        for share in self._shares for m, targets in enumerate(share.targets)]
@@ -171,7 +172,7 @@ class LossFactors:
 
     @functools.cached_property
     def gradient_factor(self) -> tf.Tensor | None:
-        """Factor for gradients of the summed loss; None if the loss is not scaled."""
+        """Factor for gradients of the summed loss, or None if the loss is not scaled."""
         if self._loss_scale is None:
             return None
         try:
@@ -182,7 +183,7 @@ class LossFactors:
             return tf.cast(self._loss_scale, weight.dtype) / tf.where(weight > 0.0, weight, 1.0)
 
     def scaled(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Multiply a gradient of the summed loss by `gradient_factor`, by which `finish` divides."""
+        """Multiply a gradient of the summed loss by `gradient_factor`."""
         return gradient if self.gradient_factor is None else gradient * tf.cast(self.gradient_factor, gradient.dtype)
 
 
@@ -197,14 +198,14 @@ class StageGradients(NamedTuple):
 
 def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micro_batches.Sums,
            total_weight: tf.Tensor, group: collectives.Group) -> list[StageGradients]:
-    """Turn sums into gradients of the mean loss, on the devices of the weights.
+    """Turn gradient sums into gradients of the mean loss, on the devices of the weights.
 
     Args:
-        total_weight: the divisor: the weight of all examples, multiplied by `gradient_factor` if that is not None.
+        total_weight: the weight of all examples, times `gradient_factor` if the loss is scaled.
 
     Returns:
-        List of `StageGradients`, one for each stage and each device that has weights of the stage. Each has only
-        variables on which the loss or a regulariser depends.
+        List of `StageGradients`, one for each stage and each device with weights of the stage. Variables without a
+        gradient are missing.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):
@@ -267,7 +268,7 @@ def _finish_on_device(device: str, variables: list[keras.Variable], weights: lis
 
 def _regularization(variables: list[keras.Variable], weights: list[tf.Tensor | None],
                     trained: list[keras.Variable]) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-    """Return the sum of all regularisers, and its gradient for each weight (None for a weight of None)."""
+    """Return the sum of all regularisers, and the gradients of this sum."""
     regularized = [weight for weight in weights if weight is not None]
     with tf.GradientTape(watch_accessed_variables=False) as tape, tf.GradientTape() as reads:
         tape.watch(regularized)

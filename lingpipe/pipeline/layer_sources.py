@@ -18,14 +18,14 @@ from lingpipe.stages import graph_pieces, micro_batches, random_seeds, stage, st
 
 
 class _Layers:
-    """Base of the classes that give a pipeline its layers. The methods suit a sequence of layers."""
+    """Base class of the sources of a pipeline's layers."""
 
     model: Any = None  # the Keras model
     input_specs: Any = None  # nest of `tf.TensorSpec` of what the model takes; None: layers do not specify it
     layers: list[keras.layers.Layer]
 
     def specs_of_shapes(self, shapes: Any) -> Any:
-        """Convert shapes `(batch, ...)` to `tf.TensorSpec`s. Without a model the dtype is Keras's default."""
+        """Convert shapes `(batch, ...)` to `tf.TensorSpec`s. Without a model, the dtype is Keras's `floatx`."""
         if self.input_specs is None:
             return micro_batches.specs_of_shapes(shapes)
         return keras.tree.map_structure_up_to(
@@ -38,7 +38,7 @@ class _Layers:
         """Call `refuse_changes` if layers or attributes of a model have changed."""
 
     def load_weights(self) -> None:
-        """Load the weights that come with a model, each to its device. Do nothing for layers from Params."""
+        """Load the weights that come with the source, if there are any."""
 
     def enter(self, inputs: Any) -> Any:
         """Convert the user's inputs to the nest that the first stage takes."""
@@ -53,7 +53,7 @@ class _Layers:
         return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return symbolic outputs for symbolic inputs. Both are nests of `keras.KerasTensor`."""
+        """Return symbolic outputs for symbolic inputs, as nests of `keras.KerasTensor`."""
         for layer in self.layers:
             inputs = layer.compute_output_spec(inputs)
         return inputs
@@ -63,7 +63,7 @@ class LayersOfParams(_Layers):
     """A sequence of layers from Params. Each layer passes all its results to the next.
 
     Args:
-        dtype_policy: name of the policy for layers without one, or None.
+        dtype_policy: name of the dtype policy for layers without a policy, or None.
     """
 
     def __init__(self, layer_params: list[hyperparams.InstantiableParams], dtype_policy: str | None = None) -> None:
@@ -81,7 +81,7 @@ class LayersOfParams(_Layers):
 
     @functools.cached_property
     def layers(self) -> list[keras.layers.Layer]:
-        """List of the Keras layers. Their weights get values in `runs`."""
+        """List of the Keras layers. The weights of these layers get values in `runs`."""
         stack = [params.Instantiate() for params in self.params]
         base_layer.tie_layers(stack)
         return stack
@@ -98,7 +98,7 @@ class LayersOfParams(_Layers):
 
     def memories(self, input_specs: Any,
                  tensor_size: tensor_sizes.TensorSize = tensor_sizes.plain_size) -> list[layer_memory.LayerMemory]:
-        """Return the list of `LayerMemory` for a micro-batch. `tensor_size` depends on the device."""
+        """Return the list of `LayerMemory` for a micro-batch. `tensor_size` returns the bytes of a tensor."""
         return layer_memory.layer_memories(self.params, input_specs, tensor_size)
 
     def kernels(self, input_specs: Any) -> list[layer_kernels.LayerKernels]:
@@ -107,14 +107,15 @@ class LayersOfParams(_Layers):
 
     def runs(self, ends: list[int], columns: list[list[str]],
              specs: list) -> list[tuple[stage_layers.StageLayers, None]]:
-        """Allocate every weight on one of the devices that have its stage.
+        """Allocate every weight on a device of its stage, and return the layers of the stages.
 
         Args:
             columns: for each stage, the names of its devices, one per replica.
-            specs: list of nests of `tf.TensorSpec` `[batch, ...]`: first for the input, then for each layer's outputs.
+            specs: list of nests of `tf.TensorSpec` `[batch, ...]`, for the input and then for the outputs of layers.
 
         Returns:
-            For each stage, the pair (`StageLayers`, None). None: the stage reads all outputs of the previous one.
+            List of pairs (`StageLayers`, None), one per stage. None means that a stage reads all outputs of the
+            previous stage.
         """
         starts = [0, *ends[:-1]]
         for start, end, devices in zip(starts, ends, columns):
@@ -132,7 +133,7 @@ class LayersOfParams(_Layers):
 
 
 class LayersOfModel(_Layers):
-    """The layers of a Sequential or Functional model. They share their weights with the model.
+    """The layers of a Keras model. The pipeline and the model share the weights.
 
     A tensor that skips partitions goes directly from its producer to the partition that reads it::
 
@@ -141,7 +142,7 @@ class LayersOfModel(_Layers):
         CPU:2                     └────────────┴─> add ──> head
 
     Args:
-        model: built `keras.Model`; variables without a value are allocated on the devices of their stages.
+        model: built `keras.Model`. Variables without a value are allocated on the devices of their stages.
         origin: the `KerasModelSource` that made the model and loads its initial weights, or None.
     """
 
@@ -160,8 +161,8 @@ class LayersOfModel(_Layers):
         self._graph.refuse_changes()
 
     def refuse_changed_settings(self) -> None:
-        """Call `refuse_changes`, which traces subclassed models, only if layers or attributes have changed."""
-        if _settings_of_calls(self.model) != self._settings:
+        """Call `refuse_changes` only if layers or attributes of the model have changed."""
+        if _settings_of_calls(self.model) != self._settings:  # `refuse_changes` is slow: it traces subclassed models
             self.refuse_changes()
             self._settings = _settings_of_calls(self.model)  # after the trace, in which a model may count its calls
 
@@ -200,7 +201,7 @@ class LayersOfModel(_Layers):
         return self._graph.analyses(input_specs)
 
     def _require_inputs(self, specs: Any) -> None:
-        """Raise ValueError if a dictionary lacks an input's name, or any other nest has a wrong number of tensors."""
+        """Raise ValueError if the specs do not match the inputs of the model."""
         own = self.input_specs
         wanted = sorted(own if isinstance(own, dict) else [symbol.name for symbol in self.model.inputs])
         given: Any = sorted(specs) if isinstance(specs, dict) else len(keras.tree.flatten(specs))
@@ -210,7 +211,7 @@ class LayersOfModel(_Layers):
 
     def times(self, input_specs: Any, device: str, cache_dir: str | None,
               analyses: Any) -> list[layer_profile.LayerTime]:
-        """Measure the layer calls of the model on a device, with copies of the weights on this device."""
+        """Measure the layer calls of the model on a device."""
         return unit_costs.times(self._graph, input_specs, device, cache_dir)
 
     def memories(self, input_specs: Any,
@@ -245,17 +246,17 @@ class LayersOfModel(_Layers):
         return self.pack_outputs(list(self._graph.output_specs))
 
     def output_spec(self, inputs: Any) -> Any:
-        """Return symbolic outputs for symbolic inputs. Both are nests of `keras.KerasTensor`."""
+        """Return symbolic outputs for symbolic inputs, as nests of `keras.KerasTensor`."""
         return self.pack_outputs(keras.tree.flatten(super().output_spec(inputs)))
 
 
 class LayersOfList(LayersOfModel):
     """A sequence of the user's Keras layers. Each layer takes what the previous layer returns.
 
-    The layers become a Functional model once the specs of an input are known. Layers that have weights keep them.
+    The layers become a Functional model once the specs of an input are known. Existing weights are kept.
 
     Args:
-        layers: list of Keras layers, with or without weights. They need no config.
+        layers: list of Keras layers, with or without weights. The layers need no `get_config`.
     """
 
     def __init__(self, layers: Sequence[keras.layers.Layer]) -> None:
@@ -284,13 +285,13 @@ class LayersOfList(LayersOfModel):
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return the ids of a model's layers, and the attributes that decide which of them are called."""
+    """Return a value that changes if the model may call other layers."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
 
 def refuse_dtype_policy(dtype_policy: str | None) -> None:
-    """Raise ValueError if a dtype policy was given with layers or a model, which have their own."""
+    """Raise ValueError if a dtype policy is given. Existing layers have policies of their own."""
     if dtype_policy is not None:
         raise ValueError(f'dtype_policy={dtype_policy!r} was given with layers that have policies of their own. Leave '
                          'it out, and call keras.config.set_dtype_policy before the layers are made.')
@@ -317,16 +318,16 @@ def _outside_functions() -> Iterator[None]:
 
 
 def of_params(p: hyperparams.Params) -> LayerSource:
-    """Find the layers that the field `layers` or `model` of `GPipeLayer.Params()` describes.
+    """Return the source of the layers for params of a `GPipeLayer`.
 
     Raises:
-        ValueError: the model cannot be made or cut, or does not go with other fields.
+        ValueError: the model cannot be used, or does not go with other fields.
     """
     return LayersOfParams(p.layers, p.dtype_policy) if p.model is None else of_model_params(p)
 
 
 def of_model_params(p: hyperparams.Params) -> LayersOfModel:
-    """Make the pipeline's layers from the field `model` of `GPipeLayer.Params()`; see `of_params`."""
+    """Return the source of the layers for the field `model`; see `of_params`."""
     origin = p.model.Instantiate()
     source = LayersOfModel(model_source.make_model(origin, p.dtype_policy), origin)
     source.validate(p)
@@ -334,5 +335,6 @@ def of_model_params(p: hyperparams.Params) -> LayersOfModel:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """Convert an input to a tensor, unless it is sparse: the model itself makes sparse tensors dense."""
+    """Convert an input to a tensor, unless the input is sparse."""
+    # The model itself makes sparse tensors dense.
     return leaf if leaf is None or isinstance(leaf, tf.SparseTensor) else tf.convert_to_tensor(leaf)

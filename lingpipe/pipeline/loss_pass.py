@@ -1,4 +1,4 @@
-"""Pass of a batch with the loss inside the pipeline: mean loss, gradients and metrics."""
+"""Mean loss, gradients and metrics of a batch, with the loss inside the pipeline."""
 
 import functools
 from collections.abc import Callable
@@ -27,10 +27,9 @@ class ValueAndGrad(NamedTuple):
 
 
 class StageLoss:
-    """A loss function for the last stage, with sample weights among the targets.
+    """A loss function for the last stage. A call returns `{name: (sum, weight)}`.
 
-    A call returns `{name: (sum, weight)}`. `source` packs the outputs of the last stage for the loss function. The
-    attribute `results` is to be passed to `losses.means`.
+    The targets come from `targets_of`. Pass the attribute `results` to `losses.means`.
     """
 
     def __init__(self, loss_fn: Callable, source: layer_sources.LayerSource) -> None:
@@ -42,7 +41,7 @@ class StageLoss:
 
 
 def targets_of(y_true: Any, sample_weight: Any) -> tuple:
-    """Return the targets for a `StageLoss`: a tuple of `y_true` and, if given, `sample_weight`."""
+    """Return the targets for a `StageLoss`, as a tuple."""
     return (y_true,) if sample_weight is None else (y_true, sample_weight)
 
 
@@ -51,7 +50,7 @@ def value_and_grad(grid: stage_grid.StageGrid, loss: StageLoss, x: Any, targets:
                    read: Callable[[keras.Variable], tf.Tensor]) -> ValueAndGrad:
     """Build a training step up to the gradients; see `GPipeLayer.value_and_grad`.
 
-    The gradients are in the order of `grid.trainable_variables`, and the outputs are what the last stage returns.
+    The gradients are in the order of `grid.trainable_variables`. The outputs are what the last stage returns.
     """
     stages = grid.stages
     options = executor.PassOptions(grid.schedule, grid.seed_and_step(step, True), True, loss,

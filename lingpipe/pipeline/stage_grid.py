@@ -1,4 +1,4 @@
-"""Stages of all replicas, and the execution of a mini-batch on these stages."""
+"""The stages of all replicas, and the execution of a mini-batch on these stages."""
 
 import copy
 import itertools
@@ -17,17 +17,15 @@ from lingpipe.stages.stage import Stage
 
 
 class MiniBatch:
-    """One mini-batch on all replicas: an `Execution` for each replica that has a share of it.
+    """A mini-batch on all replicas, with an `Execution` for the share of each replica.
 
     ::
 
         mini-batch ─┬─ micro-batches 0, 1 ─> replica 0:  stage 0 ─> stage 1 ─> loss ─┐
                     └─ micro-batches 2, 3 ─> replica 1:  stage 0 ─> stage 1 ─> loss ─┴─> sums over replicas
 
-    Micro-batches are numbered as in one pipeline. So R replicas with M micro-batches each compute the same as one
-    pipeline with R·M micro-batches, including random numbers. Each weight is on one of the devices that have its stage.
-    A step first broadcasts the weight to the other devices, which later send their gradients back. So all
-    replicas have equal weights, and each device updates a share of the weights (arXiv 2004.13336, section 3).
+    R replicas with M micro-batches each compute the same as one pipeline with R·M micro-batches. Each weight is stored
+    on one of the devices of its stage. Only this device updates the weight (arXiv 2004.13336, section 3).
     """
 
     def __init__(self, executions: list[executor.Execution], gradient_sum: str,
@@ -58,7 +56,7 @@ class MiniBatch:
 
     @property
     def row_counts(self) -> micro_batches.RowCounts:
-        """For each micro-batch, its number of rows."""
+        """The number of rows of each micro-batch."""
         return [count for execution in self._executions for count in execution.share.row_counts]
 
     def join_outputs(self) -> Any:
@@ -68,7 +66,7 @@ class MiniBatch:
             return micro_batches.join(outputs, self.row_counts)
 
     def take_sums(self) -> micro_batches.Sums:
-        """Build and return the `Sums` of all actions and replicas. To be called once."""
+        """Build and return the `Sums` of all actions and replicas. Call this once."""
         parts = [execution.take_sums() for execution in self._executions]
         if len(parts) == 1:
             return parts[0]
@@ -93,7 +91,7 @@ class MiniBatch:
         return {index: self._add_up([part[index] for part in parts]) for index in parts[0]}
 
     def _add_up(self, parts: Sequence[Any]) -> Any:
-        """Add up the replicas' results on the last stage's device."""
+        """Add up results of all replicas on the device of the last stage."""
         return parts[0] if len(parts) == 1 else device_kinds.call(self._last_device, micro_batches.add_up, list(parts))
 
     @property
@@ -114,7 +112,7 @@ class MiniBatch:
             execution.give_output_gradients(itertools.islice(remaining, len(execution.share.parts)), added)
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (Keras variable, new value) of all changed state. To be called after all forward actions."""
+        """Return pairs (Keras variable, new value) of all changed state. Call this after all forward actions."""
         return self.state.updates([execution.state for execution in self._executions], self.group)
 
     def _sum_weight_gradients(self, index: int, variables: list[keras.Variable], parts: list) -> list:
@@ -157,7 +155,7 @@ class StageGrid:
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
-        """List of the trainable Keras variables in the order of the stages, each once."""
+        """List of the distinct trainable Keras variables, in the order of the stages."""
         variables = (variable for stage in self.stages for variable in stage.trainable_variables)
         return list({id(variable): variable for variable in variables}.values())
 
@@ -167,7 +165,7 @@ class StageGrid:
 
     def mini_batch(self, options: executor.PassOptions, values: list[stage_layers.Variables], inputs: Any,
                    targets: Any = None) -> MiniBatch:
-        """Cut tensors `[batch, ...]` into the shares of all replicas. `targets` is None without a loss."""
+        """Cut tensors `[batch, ...]` into the shares of all replicas. Without a loss, `targets` is None."""
         p, batch, group = self._params, inputs if targets is None else (inputs, targets), collectives.current()
         count = micro_batches.count(batch, p.num_replicas * p.num_micro_batches)
         if options.training:
@@ -187,13 +185,12 @@ class StageGrid:
         return MiniBatch(executions, p.gradient_sum, options.loss_scale, group)
 
     def _device_to_split_on(self, index: int) -> str:
-        """Return the device on which batches are cut for stage `index`: its device if R = 1, else its host."""
+        """Return the device that cuts batches for stage `index`."""
         device = self.stages[index].device
         return device if len(self.replicas) == 1 else device_kinds.host_of(device)
 
     def _shares(self, options: executor.PassOptions, group: collectives.Group, parts: list, targets: list,
                 row_counts: micro_batches.RowCounts) -> list[executor.ReplicaShare]:
-        """Return the share of each replica."""
         num_replicas = len(self.replicas)
         ends = [len(parts) * replica // num_replicas for replica in range(num_replicas + 1)]
         if options.training:

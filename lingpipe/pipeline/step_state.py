@@ -1,4 +1,4 @@
-"""Values that stages read during a batch: assigned variables and tensors of other stages."""
+"""Values that stages read during a batch, such as assigned variables."""
 
 import collections
 import functools
@@ -25,10 +25,10 @@ class Assigned(NamedTuple):
 
 
 class StepState:
-    """The values that forward actions read, as if plain Keras ran the micro-batches in turn.
+    """The values of variables during a batch, as tensors on the devices of the stages.
 
-    An action reads the values that earlier actions of its stage set. But statistics of batch norm are applied only
-    at the end of the batch. `values` are tensors on the devices of their stages.
+    An action reads the values that earlier actions of its stage set. Moving statistics of batch norm change only at
+    the end of the batch.
     """
 
     def __init__(self, stages: list[Stage], programs: list[stage_program.StageProgram],
@@ -49,7 +49,7 @@ class StepState:
         return list({id(variable): variable for variable in found if id(variable) not in own}.values())
 
     def before(self, stage: Stage) -> tuple[stage_layers.Variables, list[tf.Tensor], tf.Tensor]:
-        """Return what a forward action reads: `values`, `borrowed` and `statistics` of `stage_program.Arguments`."""
+        """Return `values`, `borrowed` and `statistics` for the `stage_program.Arguments` of a forward action."""
         variables, values = self._variables[stage.index], self._initial[stage.index]
         borrowed = [self._present(variable, self._initial_value(stage, variable))
                     for variable, _ in self._programs[stage.index].trace.borrowed]
@@ -64,14 +64,14 @@ class StepState:
             self._assigned[id(variable)] = Assigned(variable, before, value, stage.device)
 
     def final_values(self) -> list[stage_layers.Variables]:
-        """Return, for each stage, the current values of its `Variables`."""
+        """Return the current values of the `Variables` of each stage."""
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
 
     def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of all variables that change.
 
         Args:
-            replicas: the `StepState` of every replica after its share of the batch. The first one is this object.
+            replicas: the `StepState` of every replica after its share of the batch. The list begins with this object.
         """
         changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
@@ -143,7 +143,7 @@ def _aggregate(assigned: Assigned, values: list) -> tf.Tensor:
 
 
 class Wiring:
-    """Traced stages and the tensors that pass between them. Attributes have an entry per stage."""
+    """Traced stages, and the tensors that pass between stages. Each attribute has an entry per stage."""
 
     def __init__(self) -> None:
         self.programs: list[stage_program.StageProgram] = []
@@ -154,7 +154,7 @@ class Wiring:
         self._sources: list[list[tuple[int, int]]] = []
 
     def inputs(self, index: int, outputs_of: Callable[[int], boundary.Boundary]) -> boundary.Boundary:
-        """Return the inputs of stage `index`. `outputs_of` maps a stage (-1: the pipeline's input) to its outputs."""
+        """Return the inputs of stage `index`. `outputs_of(-1)` returns the inputs of the pipeline."""
         return _gather(self._sources[index], outputs_of)
 
     def add(self, stage: Stage, given: boundary.Boundary, structure: boundary.Structure, targets: Any,
@@ -179,18 +179,17 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
     """Trace stages, unless they have already been traced for these shapes.
 
     Args:
-        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s, the targets
-            a nest of `tf.TensorSpec`s.
+        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s. The targets
+            are a nest of `tf.TensorSpec`s.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         by_layer: whether backward passes run layer by layer, for recompute='layer'.
-        is_whole_batch: whether the specs describe a whole batch. If so, it does not matter whether an added loss is a
-            sum or a mean.
+        is_whole_batch: whether the specs describe a whole batch, whose added losses need no check.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:
         is_last = stage is stages[-1]
         wiring.add(stage, inputs, structure, targets if is_last else (), loss if is_last else None, training, by_layer)
-    if is_whole_batch:
+    if is_whole_batch:  # then sums and means get the same factor
         wiring.are_sums = [[False] * len(program.trace.added_losses) for program in wiring.programs]
     else:
         wiring.are_sums = _are_sums(wiring, stages, inputs, structure, training, by_layer)
@@ -199,7 +198,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
 
 def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, structure: boundary.Structure,
               training: bool | None, by_layer: bool) -> list[list[bool | None]]:
-    """Find which added losses are sums over rows, and which are means, by tracing for two numbers of rows."""
+    """Find which added losses are sums over rows, and which are means."""
     end = max((index + 1 for index, program in enumerate(wiring.programs) if program.trace.added_losses), default=0)
 
     def programs(num_rows: int) -> list[stage_program.StageProgram]:
@@ -217,7 +216,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
 
 def _resolved(stage: Stage,
               structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
-    """Return where a stage's inputs come from, as pairs (producer, position), and their `Structure`."""
+    """Return the sources of a stage's inputs, and the `Structure` of the inputs."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

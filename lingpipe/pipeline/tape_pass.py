@@ -1,4 +1,4 @@
-"""Pass of a batch with the loss outside the pipeline. A gradient tape asks for the backward actions."""
+"""Pass of a batch whose loss is outside the pipeline. A gradient tape asks for the backward actions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,17 +15,17 @@ from lingpipe.stages.stage import Stage
 
 
 def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tuple[Any, list[tf.Tensor]]:
-    """Build the forward actions, and the backward actions as their gradient.
+    """Build the forward actions, with the backward actions as the gradient.
 
-    No weight leaves its device. Each stage's weights enter a function, the port, on the stage's device. The port
-    returns a token, which is the scalar 0. The port's gradient function returns the gradients of the weights::
+    No weight leaves its device. Each stage has a port, a function on the stage's device. The port takes the weights,
+    and returns the scalar 0 as a token. The gradient function of the port returns the gradients of the weights::
 
         weights of stage k ─> port k (device k) ─> token ─┐
         inputs ───────────────────────────────────────────┴─> pipeline ─> outputs, added losses
                 backward: the pipeline's gradient runs all B actions; port k's gradient returns the sums of stage k
 
     Returns:
-        The outputs, a nest of tensors `[batch, ...]`, and a list with the mean added loss of each stage that adds any.
+        The nest of outputs `[batch, ...]`, and a list with the mean added loss of each stage that adds losses.
     """
     values = variable_placement.read_values(grid.stages)
     # Trace the stages, because in a custom gradient TensorFlow would register all variables that a trace reads.
@@ -83,7 +83,7 @@ def _means_of_added(grid: stage_grid.StageGrid, batch: stage_grid.MiniBatch) -> 
 
 def _owned_weights(stages: list[Stage],
                    values: list[stage_layers.Variables]) -> list[tuple[list[keras.Variable], list[tf.Tensor]]]:
-    """Return, for each stage, the variables and values of weights that no earlier stage has."""
+    """Return the weights of each stage that no earlier stage has."""
     seen, rows = set(), []
     for stage, value in zip(stages, values):
         own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
@@ -116,7 +116,7 @@ def _not_saved(tensors: list) -> list[tf.Tensor]:
 
 
 def _total(sums: micro_batches.Sums, variable: keras.Variable) -> Any:
-    """Return a variable's gradient, summed over stages; None if no output depends on the variable."""
+    """Return the gradient of a variable, summed over stages, or None if no output depends on the variable."""
     parts = [gradient for variables, gradients in zip(sums.weights, sums.weight_gradients)
              for other, gradient in zip(variables, gradients) if other is variable]
     return micro_batches.total(parts, variable.shape) if parts else None

@@ -84,7 +84,7 @@ def refuse_layers_of_whole_batches(p: hyperparams.Params, layers: list[keras.lay
 
 
 def validate_batch(batch: Any, count: int, p: hyperparams.Params, devices: Iterable[str]) -> None:
-    """Raise ValueError if a device needs static shapes, but `count` micro-batches may differ in shape."""
+    """Raise ValueError if `count` micro-batches may differ in shape on a device that needs static shapes."""
     compiled = next((device for device in devices if device_kinds.has_static_shapes_only(device)), None)
     if compiled is None:
         return

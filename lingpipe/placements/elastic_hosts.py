@@ -6,8 +6,8 @@
               │                                          ^   │                                           ^
               └── newest checkpoint ─────────────────────┘   └── a new checkpoint ───────────────────────┘
 
-The partitions of a lost worker move to other devices, so a device may have several partitions. The chief does not
-restart; only its connections change.
+The partitions of a lost worker move to other devices. A device may then have several partitions. The chief does not
+restart. Only the chief's connections change.
 """
 
 import functools
@@ -37,7 +37,7 @@ class Roster:
 
         each checkpoint: ask the workers that are left out ─> one answers ─> training continues with it too
 
-    The log directory lists the workers that are left out, so that a restarted chief does not wait for them.
+    The log directory lists the workers that are left out. A restarted chief does not wait for these workers.
 
     Args:
         replace_after_seconds: how long training waits for a lost worker.
@@ -57,7 +57,7 @@ class Roster:
         """Wait for workers, and leave out workers that do not answer in time.
 
         Raises:
-            ConnectionError: no worker answers, or one is missing at the beginning of the training run.
+            ConnectionError: no worker answers, or a worker is missing at the beginning of the training run.
         """
         silent = answers.silent_tasks(self._all)
         if not self._is_enough(silent, 0):
@@ -74,7 +74,7 @@ class Roster:
         self.config = self._all._replace(left_out=frozenset(silent))
 
     def has_connected(self, num_devices: int) -> None:
-        """Record which workers are left out. If no worker is left out, record `num_devices` too."""
+        """Record which workers are left out. If all workers take part, record `num_devices` too."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
@@ -93,7 +93,7 @@ class Roster:
 
 
 class ElasticHosts:
-    """Trains over the workers of a `Roster`, and connects again when these change."""
+    """Training over the workers of a `Roster`. The chief connects again when the workers change."""
 
     def __init__(self, config: Any, replace_after_seconds: float, folder: str) -> None:
         self._config, self._patience, self._files = config, replace_after_seconds, logdir.LogDir(folder)
@@ -103,10 +103,11 @@ class ElasticHosts:
         self._newest: str | None = None
 
     def connect(self, params: Any, kind: str | None = None) -> Any:
-        """Connect the chief with the workers. Return params with numbers instead of 'auto'; see `pipeline_hosts`.
+        """Connect the chief with the workers. Return params with numbers instead of 'auto'.
 
         Raises:
             TrainingError: the log directory cannot be written to.
+            ConnectionError: workers cannot be reached.
         """
         resolution.validate(params.task.body)
         self._timeout = params.train.checkpoint_timeout_seconds
@@ -126,7 +127,7 @@ class ElasticHosts:
         return planning.resolved(params, self._roster.num_devices, on_cpu=True)
 
     def train(self, params: Any, started: float, run: Callable) -> int:
-        """Train to the end, and return the exit code. When the available workers change, start again.
+        """Train to the end, and return the exit code. When workers change, training starts again from a checkpoint.
 
         Args:
             started: `time.monotonic()` at the start of the program.
@@ -149,7 +150,7 @@ class ElasticHosts:
         return code
 
     def _code_of(self, run, params, started):
-        """Return the exit code of `run`; None if workers have changed."""
+        """Return the exit code of `run`, or None if workers have changed."""
         try:
             return run(*self._placed(params), self._roster, started)  # keep nothing that `run` made: `train` frees it
         except errors.WorkerIsBackError:

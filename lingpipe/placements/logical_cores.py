@@ -49,14 +49,14 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return super().run(on_cores, arguments)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum tensors over all replicas if `device` is a core; else return them unchanged."""
+        """Sum tensors over all replicas. If `device` is not a core, return the tensors unchanged."""
         if not device_kinds.is_logical_core(device) or not tf.nest.flatten(tensors):
             return tensors
         with tf.device(device):
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the running replica's number; 0 if `device` is not a core."""
+        """Return the number of the running replica, or 0 if `device` is not a core."""
         if not device_kinds.is_logical_core(device):
             return 0
         with tf.device(device):
@@ -64,7 +64,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
 
     @contextlib.contextmanager
     def creating_on(self, device: str) -> Iterator[Any]:
-        """Create variables on a core of every replica. Their attribute `logical_core` is the core's name."""
+        """Create variables on a core of every replica. The attribute `logical_core` of a variable names the core."""
         index = tf.DeviceSpec.from_string(device).device_index
 
         def create(next_creator, **arguments):
@@ -102,8 +102,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         return train_program.numbers_of(self._train_on(out, step), metrics)
 
     def _deciding(self):
-        """Return an empty scope: in a program on TPU cores, the CPU cannot decide whether to apply a step."""
-        return contextlib.nullcontext()
+        return contextlib.nullcontext()  # in a program on TPU cores, the CPU cannot decide whether to apply a step
 
     def _if_finite(self, is_finite, update):
         """Update, then restore the old values if the step is not finite."""
@@ -117,7 +116,7 @@ class CoreTrainProgram(tpu_replicas.ReplicaTrainProgram):
         device_placement.of(self.optimizer).apply_values(gradients, self._trainable, learning_rate, iterations)
 
     def _changing_variables(self):
-        """Return all variables that a step changes on the cores: weights, moving statistics, slots and averages."""
+        """Return all variables that a step changes on the cores."""
         averages = self.average.averages.values() if self.average else ()
         slots = [variable for variable in self.optimizer.variables if hasattr(variable.value, 'logical_core')]
         return [*self.named_variables.values(), *slots, *averages]
@@ -128,6 +127,5 @@ def _read(variables):
 
 
 def _restore_unless(variables, values, is_finite):
-    """Restore values unless the step is finite."""
     for variable, value in zip(map(variable_placement.native, variables), values):
         variable.assign(tf.where(is_finite, variable.read_value(), value))  # fused with the update, it costs no memory

@@ -23,7 +23,7 @@ ENDED = 'ended by an error of its own: worker:'  # in the errors that other work
 
 
 class Workers(collectives.Group, experiment.Placement):
-    """All workers. Each worker builds and runs the same step on its own rows.
+    """The workers of a cluster. Each worker runs the same step on its own rows.
 
     ::
 
@@ -32,9 +32,8 @@ class Workers(collectives.Group, experiment.Placement):
         worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     gradients are summed over the workers, stage by
                                                                      stage: between the devices of the same stage
 
-    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks their heartbeats. Its sums would
-    gather the gradients of all stages on one device of a worker, where they may not fit. So LingPipe sums the gradients
-    of each stage on the stage's device. The sums have the same bits on all workers, so the weights stay equal.
+    `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks heartbeats. LingPipe itself sums the
+    gradients of each stage on the stage's device. The sums have the same bits on all workers.
 
     Create `Workers` before any other use of TensorFlow in the process. Only virtual devices may be set up earlier. The
     constructor returns when all workers have connected.
@@ -59,7 +58,7 @@ class Workers(collectives.Group, experiment.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Return the training program when all workers are ready. Raise ValueError if their models or losses differ."""
+        """Return the training program when all workers are ready. Raise ValueError if models or losses differ."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
@@ -71,6 +70,7 @@ class Workers(collectives.Group, experiment.Placement):
 
     def sum(self, device: str, tensors: Any) -> Any:
         """Sum tensors over all workers. All workers must make the same calls."""
+        # Sums of the strategy would gather the gradients of all stages on one device, where they may not fit.
         flat = tf.nest.flatten(tensors)
         if self.count == 1 or not flat:
             return tensors
@@ -84,7 +84,7 @@ class Workers(collectives.Group, experiment.Placement):
         return tf.nest.pack_sequence_as(tensors, sums)
 
     def of_chief(self, device: str, tensor: Any) -> tf.Tensor:
-        """Return the chief's tensor on all workers, bit for bit; see `sum`."""
+        """Return an exact copy of the chief's tensor. All workers must make the same calls."""
         integers = _as_integers(tensor)
         own = tf.zeros_like(integers) if self.index else integers
         return _from_integers(self.sum(device, own), tensor.dtype)
@@ -128,13 +128,13 @@ class Workers(collectives.Group, experiment.Placement):
                 'machines that are alike.')
 
     def end_all(self) -> None:
-        """Make the all-reduces of all other workers fail with `ENDED`. Call it after an error of this worker."""
+        """Make the all-reduces of all other workers fail with `ENDED`. Call this after an error of this worker."""
         with contextlib.suppress(tf.errors.OpError):  # they have ended already
             eager_context.context().report_error_to_cluster(tf.errors.ABORTED, f'{ENDED}{self.index}')
 
     def leave(self) -> None:
-        """Wait until all workers have finished, because no process may end while another waits for it."""
-        with waits.Wait(f'the end of training on all {self.count} workers', 0):
+        """Wait until all workers have finished. Call this before the process ends."""
+        with waits.Wait(f'the end of training on all {self.count} workers', 0):  # others may wait for this one
             self._wait_for_all()
             with contextlib.suppress(tf.errors.OpError):  # a worker has already left
                 self._wait_for_all()
@@ -143,7 +143,6 @@ class Workers(collectives.Group, experiment.Placement):
         tf.function(lambda: self.sum(_HOST, tf.ones([], tf.int32)), autograph=False)()
 
     def _sum_vector(self, device, vector):
-        """Sum a vector over all workers."""
         hint = 'nccl' if device_kinds.kind_of(device) == 'GPU' else 'ring'
         return tf.raw_ops.CollectiveReduceV2(  # a token per device keeps its sums in one order, as NCCL requires
             input=vector, group_size=self.count, group_key=self._group(device), instance_key=next(self._keys),
@@ -194,14 +193,14 @@ class WorkerTrainProgram(train_program.TrainProgram):
         return bool(self._agreed)
 
     def run(self, iterator: Any, num_steps: int) -> Any:
-        """Train for as many steps as the chief, because the sums of a step wait for all workers."""
+        """Train for as many steps as the chief."""
         self._awaits_chief = True
-        num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))
+        num_steps = int(self._of_chief(tf.constant(num_steps, tf.int64)))  # the sums of a step wait for all workers
         self._awaits_chief = False
         return super().run(iterator, num_steps)
 
     def position(self) -> int | None:
-        """Return a number that changes with each step; None during a wait for a batch or the chief."""
+        """Return a number that changes with each step, or None during a wait for a batch or the chief."""
         return None if self._awaits_chief else super().position()
 
     def _step(self, batch):
@@ -231,7 +230,7 @@ def _operations(graph):
 
 
 def _packs(tensors):
-    """Group tensors of one dtype, up to a size limit, for joint sums. Return lists of positions."""
+    """Return lists of the positions of tensors that are summed together."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)
@@ -250,9 +249,9 @@ def _unpacked(vector, like):
 
 
 def _as_integers(tensor):
-    """Return a tensor as integers (floats: their bits), so that a sum with zeros keeps a -0.0."""
+    """Convert a tensor to integers, without loss."""
     if tensor.dtype == tf.float64:
-        return tf.bitcast(tensor, tf.int64)
+        return tf.bitcast(tensor, tf.int64)  # a sum of floats would turn -0.0 into 0.0
     if tensor.dtype.is_floating:
         return tf.bitcast(tf.cast(tensor, tf.float32), tf.int32)
     return tf.cast(tensor, tf.int64)

@@ -19,9 +19,9 @@ _OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.Ab
 
 
 class Follower:
-    """Trains on a worker that is not the chief.
+    """Training on a worker that is not the chief.
 
-    The chief handles checkpoints, curves and evaluation, and sends its state. A `Follower` needs no log directory.
+    A `Follower` gets its state from the chief, and needs no log directory.
     """
 
     def __init__(self, params: Any, workers: multi_worker.Workers) -> None:
@@ -126,18 +126,23 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
 
 @contextlib.contextmanager
 def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
-    """If the `with` block raises an error that no restart can fix, end the other workers with code 1 too."""
+    """End the other workers after an error that no restart can fix."""
     try:
         yield
     except Exception as error:
         if errors.exit_code(error) != errors.EXIT_TRY_AGAIN and not isinstance(error, _OF_OTHERS):
-            joined.end_all()  # launchers take the largest code, and others would end with 75
+            joined.end_all()  # with code 1: launchers take the largest code, and others would end with 75
         raise
 
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """In the `with` block, raise LostWorkerError if another worker is lost, TrainingError if one ended by an error."""
+    """Convert errors of the `with` block that other workers caused.
+
+    Raises:
+        LostWorkerError: another worker was lost, or a device of this worker failed.
+        TrainingError: another worker ended by an error.
+    """
     try:
         yield
     except _OF_OTHERS as error:

@@ -1,4 +1,4 @@
-"""Parameter servers: some processes of a cluster store the weights, and others compute gradients."""
+"""Parameter servers, the processes of a cluster that store the weights."""
 
 import contextlib
 import gc
@@ -26,8 +26,7 @@ _RETRY_SECONDS = 0.1
 class RemoteCalls:
     """Function calls that any worker may run. At most `limit` calls may be under way.
 
-    TensorFlow's coordinator tells whether all calls have ended, but not which one has ended. So a thread waits for each
-    call::
+    A thread waits for each call::
 
         call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
                          a worker is lost: another one, or the same once it is back, repeats its call
@@ -39,7 +38,7 @@ class RemoteCalls:
         self.num_under_way = 0
         self._values: queue.Queue = queue.Queue()
         self._answers: queue.Queue = queue.Queue()
-        for index in range(limit):
+        for index in range(limit):  # TensorFlow's coordinator does not tell which call has ended
             threading.Thread(target=_answer, args=(self._values, self._answers), name=f'remote call {index}',
                              daemon=True).start()
 
@@ -49,7 +48,7 @@ class RemoteCalls:
         self.num_under_way += 1
 
     def next_answer(self, seconds: float) -> Any:
-        """Wait for a call to end. Return its result (NumPy arrays), or raise its error; None: no call ends in time."""
+        """Return the next result as NumPy arrays, or None if no call ends in time. Raise the error of a failed call."""
         try:
             answer, error = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -71,8 +70,7 @@ class ParameterServers(experiment.Placement):
               ─────────────────> worker 1 ────────────────> server 1: the others
                                              gradients
 
-    Each variable is stored on the server that has the fewest bytes. It is not split into a `ShardedVariable`, because
-    Keras optimizers cannot split the slots.
+    Each variable is stored on the server that has the fewest bytes.
 
     Create a `ParameterServers` before any other use of TensorFlow in the process. Only virtual devices may be set up
     earlier. The constructor waits until all tasks of the cluster have connected.
@@ -82,7 +80,7 @@ class ParameterServers(experiment.Placement):
 
     Attributes:
         names: list of the names of the servers' devices.
-        devices: list of device names, one for each partition of each replica, the same on all workers; None at first.
+        devices: list of device names, one for each partition of each replica; None before `choose_devices`.
     """
 
     def __init__(self, config: cluster_config.ClusterConfig, update: str = 'async',
@@ -100,9 +98,12 @@ class ParameterServers(experiment.Placement):
         self._num_bytes = dict.fromkeys(self.names, 0)
 
     def choose_devices(self, body_params: Any, kind: Any = None) -> None:
-        """Choose `devices` for the stages on every worker, and for evaluation on the chief.
+        """Choose `devices`, which are the same on all workers and on the chief.
 
-        GPUs are the default if the chief and all workers have GPUs. If not, `kind='GPU'` raises ValueError.
+        GPUs are the default if the chief and all workers have GPUs.
+
+        Raises:
+            ValueError: `kind` is 'GPU', but the chief or a worker has no GPU.
         """
         p = body_params
         num_gpus = self._num_of_each('GPU')
@@ -113,7 +114,7 @@ class ParameterServers(experiment.Placement):
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
     def _num_of_each(self, kind):
-        """Return the smallest number of devices of a kind in one process (chief or worker)."""
+        """Return the smallest number of devices of a kind that the chief or a worker has."""
         tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
         found = [(spec.job, spec.task) for spec in (
             tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]
@@ -124,7 +125,7 @@ class ParameterServers(experiment.Placement):
         """Place the variables that are created in this scope on the servers."""
         def create(next_creator, **arguments):
             name = min(self.names, key=self._num_bytes.get)
-            with tf.device(name):
+            with tf.device(name):  # not split into a `ShardedVariable`, because Keras optimizers cannot split slots
                 variable = next_creator(**arguments)
             self._num_bytes[name] += variable.dtype.size * variable.shape.num_elements()
             return variable
@@ -198,7 +199,6 @@ def _answer(values, results):
 
 
 def _fetch(value):
-    """Return the result of a call."""
     while True:
         try:
             return value.fetch()

@@ -26,10 +26,13 @@ _AGAIN = 'Start the script again on all machines: with keras.callbacks.BackupAnd
 
 
 def set_up_here(body_params: Any, kind: Any) -> tuple[int, bool]:
-    """Set up devices before TensorFlow does anything else. Return their number, and whether they are virtual CPUs.
+    """Set up the devices of this machine. Call this before TensorFlow does anything else.
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that this machine has.
+
+    Returns:
+        The number of devices, and whether these are virtual CPUs.
     """
     resolution.validate(body_params)
     device_kinds.configure_graph_optimizer()
@@ -58,7 +61,7 @@ def _placed(params, num_devices, on_cpu, kind):
 def connect_hosts(config: cluster_config.ClusterConfig) -> None:
     """Make the devices of all workers available to this program, the chief. Stages then use only these devices.
 
-    Workers connect to each other. They connect to the chief too, and fetch the input from it::
+    The workers connect to each other and to the chief::
 
         chief     builds the step, reads the input, writes checkpoints and curves
           │
@@ -87,15 +90,14 @@ def connect_hosts(config: cluster_config.ClusterConfig) -> None:
 
 
 def wait_for_all(config: cluster_config.ClusterConfig) -> None:
-    """Wait until all workers answer; raise ConnectionError as `answers.await_workers` does."""
+    """Wait until all workers answer. Raise ConnectionError if a worker does not answer in time."""
     answers.await_workers(config, functools.partial(answers.silent_tasks, config))
 
 
 def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
-    The remaining workers keep the data on their devices. If this takes 60 seconds, the process ends, to be started
-    again.
+    The remaining workers keep the data on their devices. If the call takes 60 seconds, the process ends with code 75.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
@@ -113,7 +115,7 @@ def _cluster_of(config):
 
 
 def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, experiment.Placement]:
-    """Connect the chief with all workers. Return params with numbers instead of 'auto', and their `Placement`.
+    """Connect the chief with all workers. Return params with numbers instead of 'auto', and a `Placement`.
 
     See `set_up_here` for `kind`, and `connect_hosts` for errors.
     """
@@ -126,23 +128,25 @@ def place(params: Any, config: Any, kind: Any = None) -> tuple[Any, experiment.P
 
 def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False, task: str | None = None,
             devices_per_worker: int = 1, worker_timeout_seconds: float = 600.) -> list[str]:
-    """Let this script use the devices of all machines of a cluster. Call it before anything else.
+    """Let this script use the devices of all machines of a cluster. Call this function before anything else.
 
-    Every process runs the same script. The chief continues from here, and pipelines that name no devices use the
-    workers' devices. A worker serves until the chief's script ends, so only the chief returns from here::
+    Every process runs the same script. In the chief, this function returns, and the script continues. Pipelines that
+    name no devices then use the workers' devices. In a worker, this function never returns. It serves until the chief's
+    script ends, and then ends the process::
 
         import lingpipe
         lingpipe.connect(trusted_network=True)           # srun -n3 python train.py
         pipe = lingpipe.GPipeLayer.from_keras(model, num_partitions=2, num_micro_batches=4)
 
-    SIGTERM to any process ends the chief's script by `SystemExit`, and then the workers end too. If a worker is
-    lost, the step fails with an error that names it. In both cases, and if a worker hangs, the exit code is 75. A
-    script with `keras.callbacks.BackupAndRestore` resumes when it is started again.
+    SIGTERM to any process ends the chief's script by `SystemExit`. The workers then end too. If a worker is lost, the
+    step fails with an error that names the worker. If a worker hangs, the chief's process ends. The exit code is 75 in
+    all these cases. A script with `keras.callbacks.BackupAndRestore` resumes when the script is started again.
 
     Args:
-        cluster_spec: 'auto' (TF_CONFIG, else variables of Slurm or a TPU slice), or the path of a file like TF_CONFIG.
-        trusted_network: whether only trusted machines reach this one. TensorFlow's server listens on every network, and
-            whoever reaches it can run any code there. So if False, the server starts only where there is no network.
+        cluster_spec: path of a file like TF_CONFIG, or 'auto'. 'auto' reads TF_CONFIG, else variables of Slurm or of a
+            TPU slice.
+        trusted_network: whether only trusted machines reach this machine. TensorFlow's server listens on every network.
+            Whoever reaches the server can run any code on this machine. False allows only machines without a network.
         task: name of this process, such as 'worker:1'; None: the name in the cluster spec.
         devices_per_worker: into how many devices a worker without GPUs splits its CPU.
         worker_timeout_seconds: how long a worker may be silent before this process ends; 0: no limit.
@@ -151,7 +155,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
         List of the names of the workers' devices.
 
     Raises:
-        ValueError: the cluster is missing or wrong, or can be reached from outside.
+        ValueError: the cluster spec is missing or wrong, or `trusted_network` is False on a machine with a network.
         ConnectionError: workers cannot be reached.
         RuntimeError: the port of this process stays taken.
     """
@@ -167,7 +171,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
 
 
 def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Callable[[], Any]:
-    """End this process if a worker is silent for `seconds`; 0: never. Return a function that ends the watch."""
+    """End this process if a worker is silent for too long."""
     if not seconds:
         return lambda: None
     silent: list[str] = []
@@ -198,8 +202,8 @@ def _watch_workers(config: cluster_config.ClusterConfig, seconds: float) -> Call
 
 
 def _end_workers_at_exit(config: cluster_config.ClusterConfig, end_watch: Callable[[], Any]) -> None:
-    """At this script's end, tell workers to end with exit code 0, 1 (after an error) or 75 (to be started again)."""
-    codes = [0]
+    """Tell workers to end when this script ends."""
+    codes = [0]  # 1 after an error, 75 if the script is to be started again
     excepthook = sys.excepthook
 
     def failed(kind: type[BaseException], error: BaseException, traceback: Any) -> None:

@@ -1,4 +1,4 @@
-"""Training steps with weights on parameter servers: the base class, and asynchronous updates."""
+"""Base class of training programs with weights on parameter servers, and the program with asynchronous updates."""
 
 import time
 from typing import Any
@@ -16,8 +16,7 @@ _POLL_SECONDS = 0.5
 class ServerProgram(train_program.TrainProgram):
     """A `TrainProgram` whose step runs on workers and servers.
 
-    The chief reads the batches and sends them, so the data and their order are the same as on one machine. A server
-    counts steps by `assign_add`, which loses no count. Keras's counter is set to this count before checkpoints.
+    The chief reads the batches and sends them to the workers. The data and their order are the same as on one machine.
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
@@ -33,12 +32,12 @@ class ServerProgram(train_program.TrainProgram):
                              "would depend on who comes first. Set it to 'mixed_bfloat16' or 'float32'.")
         self._servers, self._batch_spec = servers, batch_spec
         super().__init__(task, train_params)
-        with tf.device(servers.names[0]):
+        with tf.device(servers.names[0]):  # this server counts steps by `assign_add`, which loses no count
             self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name='global_step')
         self._calls = servers.calls(self._traced(batch_spec))
 
     def _traced(self, batch_spec):
-        """Return the concrete function that workers run on a batch, or on a share of it."""
+        """Return the concrete function that workers run on their rows."""
         raise NotImplementedError
 
     @property
@@ -64,16 +63,15 @@ class ServerProgram(train_program.TrainProgram):
         return self._result(rows)
 
     def _run_step(self, iterator):
-        """Run a step on the workers. Return its gradient norm and metrics, as from `_row`."""
+        """Run a step on the workers, and return the numbers of `_row`."""
         raise NotImplementedError
 
     def _apply(self, gradients, step):
-        """Apply gradients on the servers."""
         device_placement.of(self.optimizer).apply_values(  # servers lose no addition if several workers add at once
             gradients, self._trainable, self._learning_rate(step), step)
 
     def _next_answer(self):
-        """Return the next answer of a worker; raise LostWorkerError if none comes in time."""
+        """Return the next answer of a worker."""
         limit, begin = self._servers.timeout_seconds, time.monotonic()
         while (answer := self._calls.next_answer(_POLL_SECONDS)) is None:
             if limit and time.monotonic() - begin > limit:
@@ -85,12 +83,12 @@ class ServerProgram(train_program.TrainProgram):
         return answer
 
     def _row(self, norm, metrics):
-        """Return the numbers of a step as one tensor, which needs only one transfer."""
+        """Return the numbers of a step as one tensor."""
         self._metric_names = list(metrics)
-        return tf.stack(list(train_program.numbers_of(norm, metrics).values()))
+        return tf.stack(list(train_program.numbers_of(norm, metrics).values()))  # needs only one transfer
 
     def _result(self, rows):
-        """Make a `StepResult` from what `_row` returned in each step."""
+        """Make a `StepResult` from the `_row` of each step."""
         rows = np.stack(rows)
         metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
         return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)
@@ -104,30 +102,23 @@ class AsynchronousProgram(ServerProgram):
         worker 0   read version 5 ─> gradients ──────────> 2 updates since: staleness 2 ─> apply, count: version 8
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
-    The staleness of a gradient is the number of updates that other workers made after its weights were read, and before
-    it is applied. The method is described by Dean et al. 2012, "Large scale distributed deep networks", section 4.1.
-
-    No addition to weights is lost. Moving statistics of batch norm, moving averages of weights, and slots such as
-    momentum are overwritten. So one of two simultaneous writes to them is lost.
-
-    If a worker is lost in the middle of a step, another worker repeats the step with the same batch. So each batch is
-    used at least once. Updates that the lost worker had already applied stay, so a batch may be applied twice. A
-    checkpoint counts such a batch as one step. Batches are sent in the order that one machine would use. Only at a
-    checkpoint is it known which batches are done. So a run resumes at the batch with the checkpoint's step number.
+    The staleness of a gradient counts the updates by other workers between the reading of the weights and the update
+    with the gradient (Dean et al. 2012, "Large scale distributed deep networks", section 4.1). If a worker is lost,
+    another worker repeats the step with the same batch. Each batch is used at least once.
     """
 
     def state_restored(self) -> None:
         self._done = int(self.global_step)
 
     def before_save(self) -> None:
-        """Wait for all current steps, so that weights match the step number."""
+        """Wait for all current steps. The weights then match the step number."""
         while self._calls.num_under_way:
             self._next_row()
         self.global_step.assign(self._done)  # a call that was repeated has counted twice
         super().before_save()
 
     def _run_step(self, iterator):
-        """Start as many calls as `limit` and `max_steps` allow. Return the row of the call that ends next."""
+        """Start calls, and return the row of the call that ends next."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))
@@ -143,7 +134,7 @@ class AsynchronousProgram(ServerProgram):
         return tf.function(self._call, autograph=False).get_concrete_function(*tf.nest.flatten(batch_spec))
 
     def _call(self, *arguments):
-        """Build the step of a worker. Return the gradient norm and the metrics in one vector."""
+        """Build the step of a worker, and return the numbers of `_row`."""
         batch = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):
@@ -151,5 +142,6 @@ class AsynchronousProgram(ServerProgram):
         with tf.control_dependencies([out.loss, *(gradient for gradient in out.gradients if gradient is not None)]):
             staleness = self.global_step.read_value() - version
         with tf.control_dependencies([staleness]):
+            # Weights lose no addition. Of two simultaneous writes to slots or moving statistics, one is lost.
             norm = self._train_on(out, version)
         return self._row(norm, {**metrics, 'staleness': tf.cast(staleness, tf.float32)})

@@ -28,7 +28,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
 
     Attributes:
         grid: names of the cores, `[replicas][K]`.
-        devices: the host's name, K times, because a task is built, checkpointed and evaluated on the host.
+        devices: the host's name, K times. A task is built, saved and evaluated on the host.
     """
 
     _is_spmd = True
@@ -53,11 +53,11 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
-        """Join the slices of a variable on all cores into a handle for `read` and `assign`. Call it outside programs.
+        """Join the slices of a variable into a handle for `read` and `assign`. Call this method outside programs.
 
         Args:
             slices: one `tf.Variable` per core, `[replicas][K]`.
-            dimension: dimension that is cut into slices; None: each core has the whole.
+            dimension: dimension that is cut into slices; None: each core has the whole variable.
         """
         with tf.device(None):
             handles = [self._join_cores(row, dimension) for row in slices]
@@ -76,26 +76,26 @@ class SpmdCores(tpu_replicas.TpuReplicas):
         return xla_sharding.split(joined, dimension, self.num_stages, input_shape=whole)
 
     def read(self, handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """Return the whole value of a handle from `join`, inside a program."""
+        """Read a whole variable through a handle from `join`. Call this method inside a program."""
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
     def assign(self, handle: tf.Tensor, value: Any) -> None:
-        """Assign to every core its slice of a new value, inside a program."""
+        """Assign each core its slice of a new value. Call this method inside a program."""
         tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def sum(self, device: str, tensors: Any) -> Any:
-        """Sum a nest of tensors over all replicas, inside a program."""
+        """Sum a nest of tensors over all replicas. Call this method inside a program."""
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
 class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
-    """A `ReplicaTrainProgram` that runs an `SpmdStep`. The task is built on the host; weights train on the cores.
+    """A `ReplicaTrainProgram` that runs an `SpmdStep`. The task is built on the host, and trained on the cores.
 
     Args:
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
 
     Raises:
-        ValueError: layers compute in float16, or this program does not support some layers or params of training.
+        ValueError: the layers or the params of training do not fit this program.
     """
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: SpmdCores,
@@ -108,7 +108,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         self._step_of_host = 0
 
     def _make_optimizer(self):
-        """Make the optimizer, with slots and step count on the host."""
+        """Make the optimizer on the host."""
         body = self._task.body
         with tf.device(_HOST):
             optimizer = training_optimizer.make_optimizer(self._params)

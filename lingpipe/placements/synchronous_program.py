@@ -1,4 +1,4 @@
-"""Synchronous updates: servers apply the mean gradient of all shares of a batch."""
+"""Synchronous training with parameter servers, which apply the mean gradient of each batch."""
 
 import functools
 from typing import Any
@@ -21,10 +21,9 @@ class SynchronousProgram(server_program.ServerProgram):
                ├─> share 1 ─> any worker ─> gradients ─┼─> slots on the servers ─> mean by weight ─> update
                └─> share 2 ─> any worker ─> gradients ─┘
 
-    Each share is weighted by the weights of its examples, and moving statistics are computed over all rows of the
-    batch. So a step of W workers equals a step of one machine with W times as many micro-batches, except that
-    all shares draw the same random numbers: each share counts its micro-batches from 0. If a worker is lost, another
-    one computes its share again. A second result overwrites the first in its slot, with the same values.
+    For W workers, the one machine has W times as many micro-batches. The mean counts each share by the weights of the
+    share's examples. If a worker is lost, another worker computes the share again. Only random numbers differ from the
+    one machine, because all shares draw the same numbers.
 
     Raises:
         ValueError: the batch size is not a multiple of the number of workers, or layers compute in float16.
@@ -58,8 +57,9 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *tf.nest.flatten(share_spec))
 
     def _share(self, share, *arguments):
-        """Build the work on one share of a batch. Return a vector: number of the share, loss, metric sums."""
+        """Build the work on one share of a batch."""
         rows = tf.nest.pack_sequence_as(self._batch_spec, arguments)
+        # Each share counts its micro-batches from 0, and so draws the same random numbers as the other shares.
         out, _ = self._value_and_grad(rows, self.global_step.read_value())
         reached = [
             (variable, gradient) for variable, gradient in zip(self._trainable, out.gradients) if gradient is not None]
@@ -77,18 +77,18 @@ class SynchronousProgram(server_program.ServerProgram):
 
     def _put(self, share, variable, value):
         slots = self._slots[id(variable)]
-        with tf.device(slots.device):
+        with tf.device(slots.device):  # a share that is computed again overwrites its slot with the same values
             tf.raw_ops.ResourceScatterUpdate(resource=slots.handle, indices=share, updates=tf.cast(value, slots.dtype))
 
     def _shares_of(self, variable):
-        """Read the gradients or new values of all shares, `[shares, ...]`, for a variable, on the variable's server."""
+        """Read every share's gradient or new value of a variable, `[shares, ...]`."""
         slots = self._slots[id(variable)]
         with tf.device(slots.device):
             return slots.read_value()
 
     def _apply_shares(self, rows):
-        """Build the update from all shares. A row of `rows` has the loss of a share, then its metric sums."""
-        of_shares = self._sums_in(rows[:, 1:])
+        """Build the update of the weights from the results of all shares."""
+        of_shares = self._sums_in(rows[:, 1:])  # a row has the loss of a share, then the metric sums
         sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
         weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
         loss = tf.tensordot(weights, rows[:, 0], 1)
@@ -100,21 +100,21 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Return the sums in `rows` as a nest of tensors `[shares, ...]`."""
+        """Return the metric sums in `rows` as a nest of tensors `[shares, ...]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(
             self._sum_shapes, [tf.reshape(part, [-1, *shape]) for part, shape in zip(parts, shapes)])
 
     def _mean_gradients(self, weights):
-        """Return two lists: mean gradients over the shares (or None), and half the squared norm of each mean."""
+        """Return the mean gradients over shares, and half the squared norm of each mean."""
         shares = [self._shares_of(variable) if id(variable) in self._reached else None for variable in self._trainable]
         gradients = self._means(self._trainable, (shares,), (weights,))
         halves = self._squares(self._trainable, (gradients,))
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Merge the new values of the batch's shares. Return pairs (variable, value after the whole batch)."""
+        """Return pairs of a variable and its new value after the whole batch."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)  # equally many rows per share
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(
@@ -128,7 +128,7 @@ class SynchronousProgram(server_program.ServerProgram):
 
 
 def _slots_beside(variable, count):
-    """Create a buffer `[count, ...]` on a variable's server: one row for each share's result."""
+    """Create a buffer `[count, ...]` for the results of shares, on a variable's server."""
     with variable_placement.creating_on(variable_placement.device_of(variable)):
         return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 
@@ -154,7 +154,7 @@ def _refuse_added_losses(body):
 
 
 def _of_whole_batch(means, variances, momentum):
-    """Combine moving means and variances `[shares, channels]` into values `[channels]` of the whole batch."""
+    """Combine moving means and variances of shares into values of the whole batch."""
     factor = max(1.0 - momentum, 1e-12)  # a statistic's weight in its average; averages / factor differ like statistics
     mean, variance, _ = tf.unstack(factor * batch_statistics.of_all_replicas(
         tf.stack([means / factor, variances / factor, tf.ones_like(means)]),

@@ -19,7 +19,7 @@ _STATIC_SHAPES = tf.distribute.RunOptions(experimental_enable_dynamic_batch_size
 
 
 def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.tpu.experimental.DeviceAssignment:
-    """Assign cores to as many replicas as fit, each a box of cores; see `computation_shape`."""
+    """Assign cores to as many replicas as fit. Each replica gets a box of cores."""
     mesh = [int(size) for size in topology.mesh_shape]
     return tf.tpu.experimental.DeviceAssignment.build(
         topology, computation_shape=computation_shape(mesh, num_stages), num_replicas=math.prod(mesh) // num_stages)
@@ -28,7 +28,7 @@ def assign_cores(topology: tf.tpu.experimental.Topology, num_stages: int) -> tf.
 def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
     """Return the sizes of a box of `num_stages` cores, with short paths between stages.
 
-    A box with more cores per chip is preferred, then the box with the shortest sides::
+    ::
 
         4 stages in a 4x4x1 torus of chips with 2 cores     2 chips side by side: [2, 1, 1, 2]
 
@@ -45,12 +45,13 @@ def computation_shape(mesh: list[int], num_stages: int) -> list[int]:
         raise ValueError(
             f'num_partitions={num_stages} cores do not fill a TPU system of {mesh} (x, y, z, cores of a chip): a '
             f'replica must be a box that divides it. Set num_partitions to one of {possible}.')
+    # Prefer more cores per chip, then shorter sides.
     best = min(boxes, key=lambda box: (-box[-1], sum(box), max(box)))
     return list(best)
 
 
 class TpuReplicas(experiment.Placement, collectives.Group):
-    """As many replicas as fit on an initialised TPU system, each a box of K cores."""
+    """Replicas that fill an initialised TPU system. Each replica is a box of K cores."""
 
     _is_spmd = False  # whether all cores of a replica run the same program; else each runs its part of a program
 
@@ -66,18 +67,18 @@ class TpuReplicas(experiment.Placement, collectives.Group):
         """Build a program that every replica runs. Return the result of the first replica.
 
         Args:
-            arguments: tuple of nests of tensors, or of distributed values (one per replica).
+            arguments: tuple of nests of tensors or distributed values. Distributed values have one value per replica.
         """
         with tf.device(None):
             results = self.strategy.run(function, args=arguments, options=_STATIC_SHAPES)
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def distribute(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return an iterator for `TrainProgram.iterate`. Each replica gets its own rows, of a static shape."""
+        """Return an iterator over batches. Each replica gets its own rows, of a static shape."""
         return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum over groups of consecutive replicas."""
+        """Sum a tensor over each group of consecutive replicas."""
         groups = np.arange(self.count, dtype=np.int32).reshape(-1, group_size)
         return tf.raw_ops.CrossReplicaSum(input=tensor, group_assignment=groups)  # in SPMD, each core sums its slice
 
@@ -88,7 +89,7 @@ class TpuReplicas(experiment.Placement, collectives.Group):
 
 def rows_of_host(batches: Callable[[row_order.Share], tf.data.Dataset],
                  context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Return a host's dataset for `TpuReplicas.distribute`, with only the rows of its replicas."""
+    """Return the dataset of one host, with only the rows of the host's replicas."""
     num_hosts, num_replicas = context.num_input_pipelines, context.num_replicas_in_sync
     dataset = batches(row_order.Share(context.input_pipeline_id, num_hosts))
     here = num_replicas // num_hosts
@@ -113,7 +114,7 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         program of each                 └─> pipeline ─> sums over     ┤
         replica                             replicas ─> update ───────┴─> if finite keep it, else restore
 
-    A program can neither stop in the middle nor read the host's variables. A subclass defines `_step_of_replica`.
+    A subclass defines `_step_of_replica`.
     """
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: TpuReplicas) -> None:
@@ -133,19 +134,19 @@ class ReplicaTrainProgram(train_program.TrainProgram):
             names[:] = numbers
             return tf.stack(list(numbers.values()))  # one tensor: each output of a program goes to the host by itself
 
-        with tf.device('CPU:0'):
+        with tf.device('CPU:0'):  # a program on TPU cores cannot read the host's variables
             numbers = self._numbers()
         row = self._cores.run(step_of_replica, (batch, *numbers))
-        with tf.device('CPU:0'):
+        with tf.device('CPU:0'):  # the host checks the step afterwards, because a program cannot stop in the middle
             numbers = dict(zip(names, tf.unstack(row, len(names))))
             is_finite = training_optimizer.is_finite(numbers['loss'], numbers['gradient_norm'])
             super()._if_finite(is_finite, lambda: self.optimizer.iterations.assign_add(1))
         return numbers
 
     def _numbers(self):
-        """Return numbers that the host passes to `_step_of_replica`: here only the step number."""
+        """Return the numbers that the host passes to `_step_of_replica`."""
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Build the step of a replica on its rows. Return a dictionary of numbers, as `_step` does."""
+        """Build the step of a replica, and return a dictionary of numbers."""
         raise NotImplementedError

@@ -36,15 +36,15 @@ class TpuSystem(NamedTuple):
 
 
 def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem:
-    """Connect to a TPU system and initialise it, which clears its memory.
+    """Connect to a TPU system and initialise it. This clears the memory of the system.
 
     Args:
-        name: name of a Cloud TPU, or address of its worker (such as grpc://10.0.0.2:8470), or 'local' for the TPU of
-            this machine.
-        address: 'host:port' at which the workers reach this process; None: they do not need to.
+        name: name of a Cloud TPU, or address of a TPU worker, such as grpc://10.0.0.2:8470. 'local': the TPU of this
+            machine.
+        address: 'host:port' at which the workers reach this process; None: the workers do not need to reach it.
 
     Raises:
-        RuntimeError: there is no such system, or this TensorFlow cannot use it; the message says what to check.
+        RuntimeError: the system could not be started. The message says what to check.
     """
     try:
         job = {'coordinator_name': _JOB, 'coordinator_address': address} if address else {}
@@ -60,7 +60,7 @@ def start_tpu_system(name: str = LOCAL, address: str | None = None) -> TpuSystem
 
 
 def start_and_place(params: Any, mode: Any, name: str = LOCAL, address: str | None = None) -> Any:
-    """Start a TPU system. Return params with values for this system instead of 'auto', and their `Placement`."""
+    """Start a TPU system. Return params for this system, and the `Placement` for these params."""
     params = with_defaults(params)
     validate_route(params, mode)
     system = start_tpu_system(name, address)
@@ -99,7 +99,7 @@ def place(body_params: hyperparams.Params, system: TpuSystem) -> experiment.Plac
 
 
 def validate(body_params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError if `mode` cannot run on a TPU with these params. Call it before a system is started."""
+    """Raise ValueError if `mode` cannot run on TPUs with these params. Call this function before `start_tpu_system`."""
     p = body_params
     if p.tpu_route in (LOGICAL_CORES, SPMD) and mode != 'train':
         raise ValueError(f"tpu_route={p.tpu_route!r} is for --mode=train only, but --mode={mode} was given. Add "
@@ -116,7 +116,7 @@ def validate(body_params: hyperparams.Params, mode: str) -> None:
 
 
 def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.InstantiableParams:
-    """Return params, with mixed_bfloat16 if they name no precision. Raise ValueError for mixed_float16."""
+    """Return params with 'mixed_bfloat16' as the default precision. Raise ValueError for 'mixed_float16'."""
     policy = params.task.body.dtype_policy or params.task.dtype_policy
     if policy == 'mixed_float16':
         raise ValueError("dtype_policy='mixed_float16' is not for TPUs. Set it to 'mixed_bfloat16' or 'float32'.")
@@ -128,9 +128,9 @@ def with_defaults(params: hyperparams.InstantiableParams) -> hyperparams.Instant
 
 
 def validate_route(params: hyperparams.Params, mode: str) -> None:
-    """Raise ValueError if `mode` cannot use `tpu_route`. If other fields are 'auto', nothing is checked yet."""
+    """Raise ValueError if `mode` cannot use the route that the field `tpu_route` names."""
     p = params.task.body
-    if resolution.is_open(p) or mode == 'eval':
+    if resolution.is_open(p) or mode == 'eval':  # nothing is checked while fields are 'auto'
         return
     if p.tpu_route == SPMD:
         _check(params)
@@ -139,21 +139,15 @@ def validate_route(params: hyperparams.Params, mode: str) -> None:
 
 
 def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperparams.Params:
-    """Return params. For tpu_route='auto' in training, choose a route, and print the route and the reason.
+    """Return params for a system. In training, tpu_route='auto' becomes a route, and the reason is printed.
 
-    The route is the first of these that is possible:
-
-    * 'spmd', which sets `partition_by` to the end indices of the stages. It needs K >= 2, and identical layers that
-      divide evenly among the stages. num_replicas must be R, the number that fit, or 1, which means R. The batch size
-      must be a multiple of M R. At most half of a core's work may be outside the stages.
-    * 'logical_cores', if several replicas fill the system, and have one partition each or share statistics.
-    * 'stage_programs'.
+    'auto' tries the routes in the order 'spmd', 'logical_cores', 'stage_programs'.
 
     Args:
         mesh: sizes of the system `[x, y, z, cores of a chip]`.
 
     Raises:
-        ValueError: the route cannot train the model, or with 'auto' none can.
+        ValueError: the given route cannot train the model, or no route can.
     """
     route = params.task.body.tpu_route
     if route == LOGICAL_CORES:
@@ -169,7 +163,7 @@ def resolved(params: hyperparams.Params, mode: str, mesh: list[int]) -> hyperpar
 
 
 def choice(params: hyperparams.Params, mesh: list[int]) -> tuple:
-    """Return params with a route instead of 'auto', and a sentence with the reason; see `resolved`."""
+    """Return params with a route instead of 'auto', and a sentence with the reason."""
     try:
         chosen, reason = _with_spmd(params, mesh), 'One program for all cores.'
     except ValueError as error:
@@ -205,14 +199,14 @@ def _room(params, mesh):
 
 
 def _with_all_replicas(params, mesh):
-    """Return params with num_replicas=1: one program is built, and runs on as many replicas as fit."""
+    """Return params for one program that runs on as many replicas as fit."""
     p, room = params.task.body, _room(params, mesh)
     if p.num_replicas not in (1, room):
         raise ValueError(
             f'num_replicas={p.num_replicas} does not go with tpu_route={p.tpu_route!r}, whose replicas fill the '
             f'system: it has room for {room} of {p.num_partitions} cores. Set it to {room}, or to 1 for as many as '
             'there is room for.')
-    return _changed(params, p.tpu_route, 1)
+    return _changed(params, p.tpu_route, 1)  # num_replicas=1: one program is built
 
 
 def _with_spmd(params, mesh):
@@ -227,7 +221,7 @@ def _with_spmd(params, mesh):
 
 
 def _check(params, is_choosing=False):
-    """Return the SPMD pipeline without weights. Raise ValueError if it cannot run, or (with `is_choosing`) is slow."""
+    """Build the SPMD pipeline without weights, to check that the pipeline can run."""
     spmd_cores.validate(params.task.body)
     specs, pipe = experiment.input_spec(params), _built(params)
     pipeline = spmd_pipeline.of_layer(pipe, specs, is_partitioned=params.task.body.num_partitions > 1)
@@ -250,7 +244,7 @@ def _groups(params):
 
 
 def _check_groups(params, num_replicas, route, mode='train'):
-    """Raise ValueError if replicas that share statistics run separate programs, or form unequal groups."""
+    """Raise ValueError if a route does not let replicas share the statistics of layers."""
     for group_size, name in _groups(params).items() if num_replicas > 1 else ():
         if route == _STAGE_PROGRAMS:
             remedy = ("Take as many replicas as the system has room for, with tpu_route='auto' or 'logical_cores'"
@@ -263,7 +257,7 @@ def _check_groups(params, num_replicas, route, mode='train'):
 
 
 def _refuse_repeated_work(pipe, pipeline):
-    """Raise ValueError if most work is outside the stages. All cores repeat it, unless its weights are sharded."""
+    """Raise ValueError if most of a core's work is outside the stages."""
     if pipeline.num_left_out:
         raise ValueError(f'it would leave {pipeline.num_left_out} of the layers that are alike to all cores.')
 
@@ -272,6 +266,7 @@ def _refuse_repeated_work(pipe, pipeline):
         return position in staged or any(dimension is not None for dimension in dimensions)
 
     staged, flops = range(len(pipe.stack))[pipeline.staged], [analysis.flops.total for analysis in pipe.analyses]
+    # All cores repeat the work of a layer outside the stages, unless the layer's weights are sharded.
     work = [each / pipeline.num_cores if is_divided(position) else each for position, each in enumerate(flops)]
     of_stages = sum(work[pipeline.staged])
     repeated = sum(work) - of_stages
@@ -281,7 +276,7 @@ def _refuse_repeated_work(pipe, pipeline):
 
 
 def _trace_forward(pipeline, input_specs, num_rows):
-    """Trace the forward pass, because only a call shows that a layer adds a loss."""
+    """Trace the forward pass, to refuse layers that one program cannot run."""
     def forward(values, x):
         return pipeline.metrics(lambda targets, outputs: {}, values, x, (), tf.zeros([2], tf.int64))
 

@@ -28,9 +28,10 @@ _LEAST_WITHOUT_UNIT = 2**20  # bytes; a smaller number lacks its unit, such as 1
 
 def cost_model(layer_times: list, memories: list, recompute: str, accelerator: Any,
                num_slots: float) -> layer_profile.StageCostModel:
-    """Return the `StageCostModel` of layers, in seconds. Times and sizes are for one micro-batch.
+    """Return the costs of layers in seconds, from times and memories for one micro-batch.
 
-    `accelerator` is an `Accelerator` or an `Achieved`.
+    Args:
+        accelerator: an `Accelerator` or an `Achieved`.
     """
     moved = _TIMES_OF_WEIGHTS + _TIMES_OF_SLOTS * num_slots
     return layer_profile.StageCostModel(
@@ -39,7 +40,7 @@ def cost_model(layer_times: list, memories: list, recompute: str, accelerator: A
 
 
 class PartitionPlan(NamedTuple):
-    """One partition; all sizes are in bytes."""
+    """The plan of one partition. All sizes are in bytes."""
 
     layer_names: list
     num_parameters: int  # trained ones only
@@ -58,7 +59,7 @@ class PartitionPlan(NamedTuple):
 
 
 def _partition(analyses, memories, num_live, recompute, num_slots, total):
-    """Return the `PartitionPlan` of one partition with at most `num_live` micro-batches in flight."""
+    """Return the `PartitionPlan` for at most `num_live` micro-batches in flight."""
     gradients = sum(layer.weights for layer in memories)
     weights, slots = gradients + sum(layer.state for layer in memories), math.ceil(num_slots * gradients)
     boundary = _boundary(memories[0], num_live, recompute)
@@ -72,7 +73,7 @@ def _partition(analyses, memories, num_live, recompute, num_slots, total):
 
 
 def _boundary(first, num_live, recompute):
-    """Return `PartitionPlan.boundary`: the bytes of inputs that a partition retains."""
+    """Return the bytes of the inputs that a partition retains."""
     if recompute == 'none':
         return num_live * first.read_inputs
     return (num_live - 1) * first.inputs + (first.inputs if recompute == 'layer' else first.read_inputs)
@@ -91,7 +92,7 @@ class Setting:
     num_replicas: int = 1  # pipelines side by side; all other fields describe one of them, with its share of a batch
 
     def times(self, micro_batch_size: int) -> list:
-        """Return each layer's `LayerTime` for a micro-batch size. If none was measured, return lower bounds."""
+        """Return the `LayerTime` of each layer. Without measurements, return lower bounds."""
         measured = self.layer_times and self.layer_times(micro_batch_size)
         return measured or self.stack.least_times(micro_batch_size, self.accelerator, self.dtype)
 
@@ -133,7 +134,7 @@ class Plan:
 
     @property
     def step_time(self) -> float:
-        """Seconds of a training step, from measured times of layers. Without measurements it is a lower bound."""
+        """Seconds of a training step. Without measurements of the layers, this is a lower bound."""
         return self.timeline.seconds + self.summing_time
 
     @functools.cached_property
@@ -166,17 +167,14 @@ class Plan:
 
     @property
     def speedup(self) -> float:
-        """Throughput relative to one device that has room for everything and recomputes nothing.
-
-        Neither throughput includes weight updates.
-        """
+        """Throughput relative to one device with unlimited memory. Both throughputs ignore weight updates."""
         times = self.setting.times(self.micro_batch_size)
         work = self.setting.num_replicas * self.schedule.num_micro_batches * sum(time.seconds for time in times)
         return work / (self.timeline.actions_end + self.summing_time)
 
 
 def make_plan(setting: Setting, schedule: schedule_type.Schedule, recompute: str, partition_by: Any = 'flops') -> Plan:
-    """Make the plan of a model for a schedule, with the best cut that fits. If none fits, ignore the memory limit."""
+    """Make the plan of a model for a schedule. If no cut fits, ignore the memory limit."""
     size = micro_batches.most_rows(setting.stack.batch_size, schedule.num_micro_batches)
     memories = setting.stack.memories(size)
     costs = cost_model(setting.times(size), memories, recompute, setting.accelerator, setting.num_slots)
@@ -250,7 +248,7 @@ def _unit(num_bytes):
 
 
 def figure(plan: Plan, title: str) -> Any:
-    """Draw each device's memory by kind, and the memory limit, as a figure."""
+    """Draw a figure of the memory of each device, by kind of tensor."""
     from lingpipe import drawing  # here, because matplotlib takes a while to import
     limit = plan.setting.memory_limit
     unit = _unit(max([*plan.device_bytes, limit or 0]))

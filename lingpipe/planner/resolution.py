@@ -1,4 +1,4 @@
-"""Conversion of params with 'auto' to the `Setting` for plans, and of the chosen plan to params without 'auto'."""
+"""Conversion of params with 'auto' to a `Setting`, and of a plan to params without 'auto'."""
 
 import copy
 import dataclasses
@@ -22,7 +22,7 @@ class LayerStack:
     """The layers of a model with their sizes. Nothing is allocated.
 
     Args:
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input, every dimension known.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input. Every dimension is known.
         micro_batch_sizes: the micro-batch sizes that will be needed, in examples.
     """
 
@@ -46,7 +46,7 @@ class LayerStack:
         return other
 
     def memories(self, micro_batch_size: int) -> list:
-        """Return each layer's `LayerMemory` for a micro-batch size, including the loss in the last layer."""
+        """Return each layer's `LayerMemory` for a micro-batch size. The last layer includes the loss."""
         if micro_batch_size not in self._memories:
             self._memories[micro_batch_size] = self._find_memories(micro_batch_size)
         return self._memories[micro_batch_size]
@@ -113,10 +113,10 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
     """Make the `Setting` that all plans of a model have in common.
 
     Args:
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas, every dimension known.
+        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of all replicas. Every dimension is known.
         accelerator: kind of every device; None: a processor core.
-        memory_limit: bytes of a device; None: `p.memory_limit`, else the accelerator's memory, else no limit.
-        profile_device: device to measure layers on, if `p.partition_by` is 'time' or 'auto'. None: measure nothing.
+        memory_limit: bytes of a device; None: the limit of `p` or of the accelerator, if any.
+        profile_device: device to measure layers on, if `p.partition_by` needs times; None: measure nothing.
         num_devices: number of devices that num_replicas='auto' may use.
         source: `LayerSource` of the layers; None: the layers that `p` describes.
 
@@ -145,7 +145,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Return the `Setting` of a replica with a share of a batch. `setting` is for one replica with the whole batch."""
+    """Return the `Setting` of several replicas. The given `setting` is for one replica with the whole batch."""
     share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
     return dataclasses.replace(
         setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,

@@ -1,11 +1,11 @@
-"""What 'auto' chooses: of all plans that fit, the one whose simulated step is fastest.
+"""Search for the plan that 'auto' chooses. This plan fits, and has the fastest simulated step.
 
-Plans are made in the order of a lower bound on their step time. The bound counts the work, but no waiting::
+Plans are made in ascending order of a lower bound on the step time. The bound ignores waiting::
 
     bound  1.0   1.0   1.1   1.1   1.4   1.4   ...
     step   1.9   1.3   1.2   1.6                     <- a search for the two best plans stops: 1.4 is more than 1.3
 
-So most combinations of settings are never simulated.
+Most combinations of settings are never simulated.
 """
 
 import itertools
@@ -45,7 +45,7 @@ def numbers_of_micro_batches(p: hyperparams.Params, batch_size: int) -> list[int
 
 
 def _numbers_of_partitions(p, num_layers, most):
-    """Return the numbers of partitions to choose among. The devices allow at most `most` partitions."""
+    """Return the numbers of partitions to choose among."""
     num_virtual_stages = 1 if p.num_virtual_stages == AUTO else p.num_virtual_stages
     if num_virtual_stages > num_layers:
         raise ValueError(f'num_virtual_stages={num_virtual_stages} is more than the {num_layers} layers: each stage '
@@ -57,7 +57,7 @@ def _numbers_of_partitions(p, num_layers, most):
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Return the numbers of replicas to choose among. 'auto' tries the divisors of `num_devices`; None counts as 1.
+    """Return the numbers of replicas to choose among. 'auto' tries the divisors of `num_devices`, or 1 if it is None.
 
     Raises:
         ValueError: `num_partitions` is 'auto', and there are fewer devices than replicas.
@@ -71,7 +71,7 @@ def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[
 
 
 def an_order(p: hyperparams.Params) -> dict[str, Any]:
-    """Return valid values of `schedule` and `num_virtual_stages` to replace 'auto' while other fields are checked."""
+    """Return values of `schedule` and `num_virtual_stages` to replace 'auto' while other fields are checked."""
     if p.num_virtual_stages == AUTO:
         number = schedules.NUM_VIRTUAL_STAGES.get(str(p.schedule), 1)
         return {'schedule': 'gpipe', 'num_virtual_stages': number or 2}
@@ -79,7 +79,7 @@ def an_order(p: hyperparams.Params) -> dict[str, Any]:
 
 
 def best(candidates: list[plans.Plan]) -> plans.Plan:
-    """Return the fastest plan that fits, or one as fast on fewer devices. If none fits, the least memory decides."""
+    """Return the fastest plan that fits. If no plan fits, return the plan with the least memory."""
     fitting = [plan for plan in candidates if plan.fits]
     if not fitting:
         return min(candidates, key=lambda plan: max(plan.device_bytes))
@@ -90,7 +90,7 @@ def best(candidates: list[plans.Plan]) -> plans.Plan:
 
 
 def fewest_devices(setting: plans.Setting, p: hyperparams.Params, most_partitions: int) -> plans.Plan | None:
-    """Return the fastest plan for the fewest devices on which the model fits; None if `most_partitions` is too few."""
+    """Return the fastest plan on the fewest devices that hold the model. None: `most_partitions` is too small."""
     p = p.Copy().Set(num_partitions=AUTO)
     for num_partitions in _numbers_of_partitions(p, len(setting.stack), most_partitions):
         found = _ranked(_combinations(setting, p, [num_partitions]), p)
@@ -105,10 +105,10 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
 
     Args:
         settings: one for each number of replicas to choose among.
-        num_devices: number of devices. None: no limit, and 'auto' takes the fewest devices on which the model fits.
+        num_devices: number of devices; None: 'auto' takes as few devices as the model needs.
 
     Returns:
-        At most `NUM_SHOWN` plans. If none fits, the first needs the least memory.
+        At most `NUM_SHOWN` plans. If no plan fits, the first plan needs the least memory.
 
     Raises:
         ValueError: a field of `p` is wrong, or no plan is possible.
@@ -130,7 +130,7 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
 
 
 def _ranked(combinations, p):
-    """Make plans, in ascending order of `bound`, until no later plan can be among the best."""
+    """Make plans until no later plan can be among the best."""
     found: list[plans.Plan] = []
     for each in sorted(combinations, key=lambda each: each.bound):
         times = sorted(plan.step_time for plan in found if plan.fits)[:NUM_SHOWN]
@@ -167,7 +167,7 @@ def _combinations(setting, p, numbers_of_partitions):
 
 
 def _plan(combination, p):
-    """Make the plan of a combination. Return None if 'auto' led to settings that exclude each other."""
+    """Make the plan of a combination, or None if the settings exclude each other."""
     _, setting, order, sizes, recompute = combination
     try:
         schedule = schedules.make_schedule(order, *sizes)
@@ -185,7 +185,7 @@ def _is_open(p):
 
 
 def _orders(p, num_partitions):
-    """Yield pairs (schedule, stages per device)."""
+    """Yield pairs of a schedule and a number of stages per device."""
     names = [p.schedule]
     if p.schedule == AUTO:
         names = ['1f1b'] if num_partitions == 1 else sorted(schedules.SCHEDULES)

@@ -38,7 +38,7 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
     """Build a pipeline for XLA to compile, without allocating its weights.
 
     Args:
-        p: `GPipeLayer.Params()`, with numbers and end indices instead of 'auto'.
+        p: `GPipeLayer.Params()` without 'auto'.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of one replica.
     """
     p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None,
@@ -50,7 +50,7 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
 
 
 def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Callable:
-    """Return a training step: `(inputs, targets, values) -> (gradient sums, metrics)`.
+    """Return a function `(inputs, targets, values) -> (gradient sums, metrics)` that runs a training step.
 
     Args:
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks define it.
@@ -76,7 +76,7 @@ def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Trace a step for specs `[batch, ...]` of inputs and targets. Return its calls. For `loss` see `step_function`."""
+    """Trace a step for specs `[batch, ...]`, and return the calls of the step. See `step_function` for `loss`."""
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)
 
@@ -89,14 +89,14 @@ def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any
 
 
 class _Recorder:
-    """Observer of an `executor.Execution` that records its calls."""
+    """Observer that records the calls of an `executor.Execution`."""
 
     def __init__(self):
         self.calls = []
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call and record it; see `executor.PassOptions`."""
+        """Build a call and record it."""
         done = build(*arguments)
         if done.operation is not None:
             place = _PLACE_OF_SUMS.get(build.__name__)

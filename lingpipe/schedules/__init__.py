@@ -1,6 +1,6 @@
 """Schedules: which action each device runs, and in which order.
 
-Pure Python: a schedule can be made, read, simulated and drawn without TensorFlow::
+A schedule can be made, read, simulated and drawn without TensorFlow::
 
     schedule = make_schedule('1f1b', num_devices=4, num_micro_batches=8)
     timeline = schedule.simulate()
@@ -37,16 +37,15 @@ for _module in pkgutil.iter_modules(__path__):
 
 def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num_micro_batches: int,
                   num_virtual_stages: int = 1) -> Schedule:
-    """Make the schedule that the field `schedule` of a user's params describes.
+    """Make a schedule from a name, a CSV file or a list of actions.
 
     Args:
-        schedule: a name of `SCHEDULES`, the path of a CSV file, or the list of each device's actions (see
-            `files.py`).
-        num_virtual_stages: V, the number of stages on each device. Leave it at 1 for a file or list, because that
-            already assigns stages to devices.
+        schedule: a name of `SCHEDULES`, the path of a CSV file, or a list with the actions of each device. `files.py`
+            describes files and lists.
+        num_virtual_stages: V, the number of stages on each device. Leave V at 1 for a file or a list.
 
     Raises:
-        ValueError: these values do not fit together; the message names the nearest values that do.
+        ValueError: the arguments do not fit together. The message names the nearest values that do.
     """
     sizes = num_devices, num_micro_batches, num_virtual_stages
     for field, value in zip(('num_devices', 'num_micro_batches', 'num_virtual_stages'), sizes):
@@ -76,10 +75,10 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Reorder a named schedule for the costs of its stages. Costs may be in any unit of time.
+    """Reorder a named schedule for the costs of its stages.
 
     Returns:
-        The new order if its simulated step is shorter, else `schedule` itself. Most orders do not depend on costs.
+        The new schedule if its simulated step is shorter, else `schedule`.
     """
     make = SCHEDULES.get(schedule.name)
     if make is None or 'costs' not in inspect.signature(make).parameters:
@@ -92,7 +91,7 @@ def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
 
 
 def _fitting(schedule: 'Schedule', num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Any:
-    """Return a user's own schedule, or raise ValueError if it is for other sizes."""
+    """Return a schedule, or raise ValueError if the schedule is for other sizes."""
     for found, wanted, what, remedy in [
             (schedule.num_devices, num_devices, 'devices, one per row', 'Use {} devices'),
             (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}')]:

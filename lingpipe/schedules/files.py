@@ -1,17 +1,15 @@
 """A user's own schedule, from lists or a CSV file.
 
-There is one row per device and one action per cell, in the order in which the device runs them. Empty cells are
-ignored. A cell names a stage, a kind and a micro-batch. A cell without a stage is for the stage with the row's number.
-Three micro-batches over two devices::
+Each row lists the actions of one device, in order. Each cell names a stage, a kind and a micro-batch. If a cell names
+no stage, the stage is the row's number. Empty cells are ignored. Here two devices run three micro-batches::
 
     F0, F1, B0, F2, B1, B2                    0F0, 0F1, 0B0, 0F2, 0B1, 0B2
     F0, B0, F1, B1, F2, B2         or         1F0, 1B0, 1F1, 1B1, 1F2, 1B2
 
-A B computes the gradients of inputs and weights. If there is a W of the same stage and micro-batch, its B computes only
-the gradients of inputs. One schedule may have both kinds of B. 'I' is a B too.
+A B computes the gradients of inputs and weights. If the same stage and micro-batch have a W, the B computes only the
+gradients of inputs. 'I' is another name for B.
 
-Files of torch.distributed.pipelining, with or without communication, are read too. Sends, receives and shards are
-ignored, because here each tensor is sent as soon as it exists::
+CSV files can be from torch.distributed.pipelining. Their sends, receives and shards are ignored::
 
     F1  0F1                              forward pass of micro-batch 1, through the row's stage; 0F1: through stage 0
     B1, I1                               its backward pass; only the gradients of inputs, if there is also a W1
@@ -56,12 +54,11 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
     """Make a schedule from the actions of each device.
 
     Args:
-        rows: for each device, the list of its actions: texts such as 'F0' or '1B2', or `Action`s; '' and None
-            are ignored.
+        rows: for each device, a list of actions. An action is a text such as '1B2', or an `Action`. '' and None are
+            ignored.
 
     Raises:
-        ValueError: a cell is not an action, an action is missing or occurs twice, a stage is on two devices, a device
-            has no stage, or the devices would wait for each other forever.
+        ValueError: the actions are not a valid schedule.
     """
     devices = tuple(tuple(action for cell in row if cell is not None for action in _actions(str(cell), name, device))
                     for device, row in enumerate(rows))
@@ -71,8 +68,8 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
 
 
 def _actions(cell: str, name: str, device: int) -> list[Action]:
-    """Return the actions of a cell: one, several that overlap, or none."""
-    overlap = _OVERLAP.fullmatch(cell.strip())
+    """Return the actions of a cell."""
+    overlap = _OVERLAP.fullmatch(cell.strip())  # several actions in a cell
     return [action for part in (overlap[1].split(';') if overlap else [cell])
             for action in _action(part.strip(), name, device)]
 
@@ -90,7 +87,7 @@ def _action(text: str, name: str, device: int) -> list[Action]:
 
 
 def _checked_sizes(devices: tuple[tuple[Action, ...], ...], name: str) -> tuple[int, int]:
-    """Check a user's own schedule, and return the numbers of stages and micro-batches."""
+    """Check the actions, and return the numbers of stages and micro-batches."""
     counts = collections.Counter(action for row in devices for action in row)
     homes: dict[int, set[int]] = collections.defaultdict(set)
     for device, row in enumerate(devices):

@@ -11,8 +11,8 @@ from lingpipe.schedules.timeline import BACKWARD, FORWARD, WEIGHT, Action
 def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
     """Run all forward passes, then all backward passes in reverse order (GPipe).
 
-    GPipe, arXiv 1811.06965, Figure 2c. Every device keeps the activations of all M micro-batches. Three devices, four
-    micro-batches; B takes twice as long as F::
+    See GPipe, arXiv 1811.06965, Figure 2c. Every device keeps the activations of all M micro-batches. Here three
+    devices run four micro-batches, and B takes twice as long as F::
 
         device 0  F0F1F2F3............B3--B2--B1--B0--
         device 1  ..F0F1F2F3......B3--B2--B1--B0--....
@@ -28,8 +28,8 @@ def gpipe(num_devices: int, num_micro_batches: int) -> Schedule:
 def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedule:
     """Run backward passes as early as possible, in turn with forward passes (1F1B).
 
-    Megatron, arXiv 2104.04473, Figure 4. If transfers take no time, devices wait as long as with GPipe. Device i,
-    counted from 0, keeps the activations of at most min(K - i, M) micro-batches::
+    See Megatron, arXiv 2104.04473, Figure 4. Devices wait as long as with GPipe. Device i keeps the activations of at
+    most min(K - i, M) micro-batches::
 
         device 0  F0F1F2........B0--F3B1--..B2--..B3--
         device 1  ..F0F1....B0--F2B1--F3B2--..B3--....
@@ -42,11 +42,11 @@ def one_forward_one_backward(num_devices: int, num_micro_batches: int) -> Schedu
 
 @named('interleaved_1f1b', num_virtual_stages=None)
 def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
-    """Run 1F1B with V smaller stages on each device: stage s is on device s % K.
+    """Run 1F1B with V smaller stages on each device. Stage s is on device s % K.
 
-    Megatron, arXiv 2104.04473, section 2.2. A device waits 1 / V as long as in 1F1B, but boundary tensors are sent V
-    times as often. Device i keeps the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) forward passes.
-    Two devices, two stages each, four micro-batches; '2F0' is the F of micro-batch 0 in stage 2::
+    See Megatron, arXiv 2104.04473, section 2.2. Devices wait 1 / V as long as with 1F1B, and boundary tensors are sent
+    V times as often. Device i keeps the activations of min(2 (K - 1 - i) + (V - 1) K + 1, V M) forward passes. Here
+    two devices with two stages each run four micro-batches. '2F0' is the F of micro-batch 0 in stage 2::
 
         device 0  0F0-0F1-2F0-2F1-0F2-....2B0-----0F3-2B1-----2F2-0B0-----2F3-0B1-----....2B2-----....2B3-----0B2-----0B3-----
         device 1  ....1F0-1F1-3F0-3B0-----3F1-3B1-----1F2-1B0-----1F3-1B1-----3F2-3B2-----3F3-3B3-----1B2-----1B3-----........
@@ -73,12 +73,12 @@ def interleaved_1f1b(num_devices: int, num_micro_batches: int, num_virtual_stage
 
 @named('circular', num_virtual_stages=None)
 def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Schedule:
-    """Run GPipe with V smaller stages on each device: stage s is on device s % K.
+    """Run GPipe with V smaller stages on each device. Stage s is on device s % K.
 
-    Praxis and MaxText do so. All micro-batches go through the first stage of each device, then through the second. If
-    M >= K and stages are equal, devices wait (K - 1) / (V M + K - 1) of the time, against (K - 1) / (M + K - 1) with
-    GPipe. All devices keep the activations of all M micro-batches. In this order all cores of a TPU work in lockstep,
-    so one program runs them. Two devices, two stages each, three micro-batches; '2F0': F of micro-batch 0 in stage 2::
+    Praxis and MaxText use this order. On each device, all micro-batches run in one stage before the next stage begins.
+    For equal stages and M >= K, devices wait (K - 1) / (V M + K - 1) of the time. All devices keep the activations of
+    all M micro-batches. One program can run this order on all cores of a TPU. Here two devices with two stages each run
+    three micro-batches. '2F0' is the F of micro-batch 0 in stage 2::
 
         device 0  0F0-0F1-0F2-2F0-2F1-2F2-............2B2-----2B1-----2B0-----0B2-----0B1-----0B0-----
         device 1  ....1F0-1F1-1F2-3F0-3F1-3F2-3B2-----3B1-----3B0-----1B2-----1B1-----1B0-----........
@@ -98,10 +98,10 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
     """Run 1F1B with split backward passes, whose Ws fill the bubble (ZB-H1).
 
-    Zero Bubble, arXiv 2401.10241, section 2.1. On device i, counted from 0, each W comes i micro-batches after
-    its B. F, B and W of a stage take the times T_F, T_B and T_W. If M >= K and stages are equal, devices wait
-    (K - 1)(T_F + T_B - min(T_F, T_B, T_W)). If M < K and the three times are equal, devices wait K - M forward passes
-    longer. Devices keep as many activations as with 1F1B, and device i also keeps tensors for up to i + 1 delayed Ws::
+    See Zero Bubble, arXiv 2401.10241, section 2.1. On device i, each W comes i micro-batches after its B. A stage
+    takes the times T_F, T_B and T_W for F, B and W. For equal stages and M >= K, devices wait
+    (K - 1)(T_F + T_B - min(T_F, T_B, T_W)). Devices keep as many activations as with 1F1B. In addition, device i keeps
+    tensors for up to i + 1 delayed Ws::
 
         device 0  F0F1F2....B0W0F3B1W1B2W2B3W3
         device 1  ..F0F1..B0F2B1W0F3B2W1B3W2W3
@@ -127,14 +127,14 @@ def _one_forward_one_backward_on(stage: int, num_devices: int, num_micro_batches
 
 
 def _in_turn(forward: Sequence[Action], backward: Sequence[Action], num_warm_up: int) -> tuple[Action, ...]:
-    """Return `num_warm_up` Fs, then one F and one B in turn, then the remaining Bs."""
+    """Order Fs and Bs in turn, after `num_warm_up` Fs."""
     num_turns = max(len(forward) - num_warm_up, 0)
     turns = [action for pair in zip(forward[num_warm_up:], backward) for action in pair]
     return (*forward[:num_warm_up], *turns, *backward[num_turns:])
 
 
 def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int, chunks: Any) -> tuple[Action, ...]:
-    """Return a device's actions in rounds, in which each stage in turn takes the same K micro-batches."""
+    """Order the actions of a device in rounds of K micro-batches."""
     return tuple(Action(kind, chunk * num_devices + device, micro_batch)
                  for first in range(0, num_micro_batches, num_devices)
                  for chunk in chunks
@@ -142,7 +142,7 @@ def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int,
 
 
 def _with_delayed_weight_gradients(actions: Sequence[Action], delay: int) -> tuple[Action, ...]:
-    """Insert the W of each micro-batch after the B that comes `delay` micro-batches later."""
+    """Insert each W `delay` micro-batches after its B."""
     weight_gradients = iter([action._replace(kind=WEIGHT) for action in actions if action.kind == BACKWARD])
     order = []
     for action in actions:

@@ -21,12 +21,11 @@ _Maker = TypeVar('_Maker', bound=Callable[..., 'Schedule'])
 def named(name: str, num_virtual_stages: int | None = 1) -> Callable[[_Maker], _Maker]:
     """Return a decorator that lets users choose a schedule by name.
 
-    All modules of this package are imported, so a new schedule needs only a new file. The decorated function takes
-    `(num_devices, num_micro_batches)` and, if its order depends on times, `costs`: a `StageCosts` per stage, or None.
+    A new schedule needs only a new file in this package. The decorated function takes `(num_devices,
+    num_micro_batches)`. Its optional parameter `costs` gets a list with a `StageCosts` per stage, or None.
 
     Args:
-        num_virtual_stages: V, the number of stages on each device; None: any number, which the function takes as its
-            third argument.
+        num_virtual_stages: V, the number of stages on each device; None: the function takes V as its third argument.
     """
     def enter(make: _Maker) -> _Maker:
         SCHEDULES[name], NUM_VIRTUAL_STAGES[name] = make, num_virtual_stages
@@ -51,12 +50,12 @@ class Schedule:
 
     @functools.cached_property
     def num_virtual_stages(self) -> int:
-        """V, the largest number of stages on a device. Only a user's own schedule can have unequal numbers."""
+        """V, the largest number of stages on a device."""
         return max(collections.Counter(self.stage_devices).values())
 
     @property
     def stage_devices(self) -> tuple[int, ...]:
-        """For each stage, the index of its device."""
+        """Index of the device of each stage."""
         return tuple(map(self.device_of, range(self.num_stages)))
 
     @property
@@ -73,7 +72,7 @@ class Schedule:
         return self._devices[stage]
 
     def execution_order(self) -> list[Action]:
-        """Return all actions in one list, which respects the order of each device and all dependencies.
+        """Return all actions in an order in which the devices can run them.
 
         Raises:
             ValueError: the devices would wait for each other forever.
@@ -119,7 +118,7 @@ class Schedule:
         return frozenset(action for action in self._actions() if action.kind == BACKWARD)
 
     def backwards_after_own_forward(self) -> frozenset[Action]:
-        """Return the Bs that run right after the F of the same stage and micro-batch, and need no recomputation."""
+        """Return the Bs that run right after their own F. These Bs need no recomputation."""
         return frozenset(  # the activations still exist (torchgpipe calls this 'except_last')
             later
             for actions in self.device_actions
@@ -129,16 +128,15 @@ class Schedule:
     def peak_memory(self, activations: float = 1.0, weight_gradient_inputs: float = 0.0) -> tuple[float, ...]:
         """Return the peak memory of each device, from the order of its actions.
 
-        Activations are kept from F to the end of B. Tensors that a split B leaves for its W are kept to the end of
-        the W. All stages are assumed to be equally large.
+        Activations are kept from F to the end of B. Tensors that a W needs are kept from B to the end of the W. All
+        stages are assumed to be equally large.
 
         Args:
             activations: size of one micro-batch's activations in all stages of a device (M_B in Zero Bubble, arXiv
-                2401.10241, section 2.3). Each of the V stages has 1 / V of this size. If devices have unequal numbers
-                of stages, V is their mean.
-            weight_gradient_inputs: size of the tensors that Bs of a micro-batch leave for its Ws on a device (M_W).
+                2401.10241, section 2.3).
+            weight_gradient_inputs: size of the tensors that Ws of one micro-batch need in all stages of a device (M_W).
         """
-        stages_a_device = self.num_stages / self.num_devices
+        stages_a_device = self.num_stages / self.num_devices  # the mean
         if not self.backwards():
             return (activations / stages_a_device,) * self.num_devices
 
@@ -150,7 +148,7 @@ class Schedule:
                      for actions in self.device_actions)
 
     def for_num_micro_batches(self, num_micro_batches: int) -> Self:
-        """Return the schedule for a smaller batch: only actions of the first `num_micro_batches` micro-batches.
+        """Return the schedule of only the first `num_micro_batches` micro-batches.
 
         Raises:
             ValueError: this schedule has fewer micro-batches, or `num_micro_batches` is less than 1.
@@ -167,7 +165,7 @@ class Schedule:
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
     def forward_then_backward(self) -> Self:
-        """Return this schedule for a loss outside the pipeline: all Fs, then unsplit Bs in reverse, like GPipe."""
+        """Return all Fs, then all Bs in reverse order, for a loss outside the pipeline."""
         forward = self.forward_only()  # the loss reads the outputs of all micro-batches
         return dataclasses.replace(forward, name='gpipe', device_actions=tuple(
             actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))
@@ -175,7 +173,7 @@ class Schedule:
 
     def simulate(
             self, costs: simulation.StageCosts | Sequence[simulation.StageCosts] | None = None) -> timeline.StepTimes:
-        """Return the `StepTimes` of one step; see `simulation.simulate`."""
+        """Simulate one step. See `simulation.simulate` for `costs`."""
         return simulation.simulate(self, costs)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:

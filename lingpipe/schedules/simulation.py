@@ -10,7 +10,7 @@ from lingpipe.schedules.timeline import BACKWARD, FORWARD, RECOMPUTE, WEIGHT, Ac
 
 @dataclasses.dataclass(frozen=True)
 class StageCosts:
-    """Times that a stage takes for a micro-batch, in any one unit such as milliseconds. `update` is per step."""
+    """Times that a stage takes for one micro-batch. All times have the same unit, such as milliseconds."""
 
     forward: float = 1.0
     backward: float = 1.0  # of the gradients of inputs
@@ -32,20 +32,18 @@ class StageCosts:
 
 
 def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = None) -> StepTimes:
-    """Simulate a step. Each action starts as soon as its device is free and its data have arrived.
+    """Simulate a step. Each action starts when its device is free and its data have arrived.
 
-    Recomputation (R) is a separate action before the B of the same micro-batch. As in `executor.Execution`, it does not
-    wait for gradients. So it fills time in which the device would wait for them::
+    Recomputation (R) is a separate action before B. An R does not wait for gradients, and fills part of the bubble::
 
         device 0  F0F1......B1--R0B0--      B1 follows its own F1, whose activations still exist
         device 1  ..F0F1B1--R0B0--....
 
-    Sending keeps no device busy. The updates begin when every device has finished its actions, because clipping needs
-    the norm of all gradients.
+    Sending keeps no device busy. The updates begin when all devices have finished their actions.
 
     Args:
-        costs: one `StageCosts` for all stages, or a list with one per stage; None: an F, a W or a split B takes
-            `num_devices / num_stages`, and a B that is not split takes twice as long.
+        costs: one `StageCosts` for all stages, or a list with one per stage; None: each F, W and split B takes
+            `num_devices / num_stages`. A B without a W takes twice as long.
 
     Raises:
         ValueError: the number of costs differs from the number of stages, or the schedule never ends.
@@ -57,7 +55,7 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
                   for action in schedule.backwards() - schedule.backwards_after_own_forward()
                   if stage_costs[action.stage].recompute}
     spans = run(schedule, durations, [cost.transfer for cost in stage_costs])
-    begin = max(span.end for span in spans)
+    begin = max(span.end for span in spans)  # clipping needs the norm of all gradients
     ends = [begin] * schedule.num_devices
     for stage, cost in enumerate(stage_costs):
         ends[schedule.device_of(stage)] += cost.update
@@ -65,12 +63,10 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
 
 
 def run(schedule: Any, durations: Mapping[Action, float], transfers: Sequence[float] | None = None) -> tuple[Span, ...]:
-    """Simulate all actions. Each one starts as soon as its device is free and its data have arrived.
-
-    The `Span`s are sorted by start, and the first starts at 0.
+    """Simulate all actions, from time 0. Return their `Span`s in order of start.
 
     Args:
-        durations: time of each action; a missing action takes no time; recomputations are actions of kind `RECOMPUTE`.
+        durations: time of each action, including actions of kind `RECOMPUTE`. A missing action takes no time.
         transfers: for each stage, `StageCosts.transfer`; None: sending takes no time.
     """
     free = [0.0] * schedule.num_devices
@@ -115,11 +111,11 @@ def _duration(kind: str, cost: StageCosts, is_split: bool) -> float:
 
 def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
            update: tuple[float, float] = (0.0, 0.0)) -> StepTimes:
-    """Simulate a step of all replicas from measured durations, by the rules of `run`.
+    """Simulate a step of all replicas from measured durations.
 
     Args:
         durations: for each replica, the seconds of each action; see `run`.
-        update: pair of seconds: the time from the last action to the updates, and the time of each update.
+        update: seconds from the last action to the updates, and seconds of each update.
     """
     spans = [span._replace(device=replica * schedule.num_devices + span.device)
              for replica, seconds in enumerate(durations) for span in run(schedule, seconds)]

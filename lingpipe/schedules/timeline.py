@@ -38,7 +38,7 @@ class Span(NamedTuple):
 class StepTimes:
     """The simulated or measured times of one step.
 
-    Measured times are in seconds, simulated times in the unit of the costs. Devices are numbered replica by replica.
+    Measured times are in seconds. Simulated times have the unit of the costs. Devices are numbered replica by replica.
 
     ::
 
@@ -70,22 +70,22 @@ class StepTimes:
 
     @property
     def asked(self) -> float:
-        """Time at which the batch was requested; the start of the first action if this was not measured."""
+        """Time at which the batch was requested, or `start` if this time was not measured."""
         return self.input_wait[0] if self.input_wait else self.start
 
     @property
     def start(self) -> float:
-        """When the first action began."""
+        """Start of the first action."""
         return min(span.start for span in self.spans)
 
     @property
     def actions_end(self) -> float:
-        """When the last action of any device ended."""
+        """End of the last action of any device."""
         return max(span.end for span in self.spans)
 
     @property
     def end(self) -> float:
-        """When the last update ended."""
+        """End of the step, including the updates."""
         return max([self.actions_end, *[end for _, end in self.updates]])
 
     @property
@@ -95,32 +95,32 @@ class StepTimes:
 
     @property
     def durations(self) -> list[dict[Action, float]]:
-        """For each replica, the dictionary from `Action` to seconds."""
+        """Seconds of each `Action`, in one dictionary per replica."""
         found: list[dict[Action, float]] = [{} for _ in range(self.num_replicas)]
         for span in self.spans:
             found[self.replica_of(span.device)][span.action] = span.end - span.start
         return found
 
     def busy(self, kinds: Collection[str]) -> float:
-        """Return the seconds that a device spends on actions of these `kinds`, as a mean over devices."""
+        """Return the mean seconds that a device spends on actions of these `kinds`."""
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
         return total / self.num_devices
 
     @property
     def idle(self) -> float:
-        """Mean seconds for which a device runs nothing, from the start of the first action to the end of the last."""
+        """Mean seconds for which a device runs nothing between `start` and `actions_end`."""
         return max(self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE)), 0.0)
 
     @property
     def bubble_fraction(self) -> float:
-        """`idle`, divided by the time from the start of the first action to the end of the last one."""
+        """`idle`, as a share of the time from `start` to `actions_end`."""
         return self.idle / (self.actions_end - self.start) if self.idle else 0.0
 
     def draw(self, num_columns: int | None = None) -> str:
-        """Draw one row per device, with the name of each action where the action begins.
+        """Draw one row per device. The name of each action is where the action begins.
 
-        '-' fills the row to the action's end, and '.' shows that the device is idle. 'U' is the update. Stages are
-        named if a device has several. Where a name does not fit, only the action's kind is drawn.
+        '-' continues an action, '.' is an idle device, and 'U' is an update. A name includes the stage if a device has
+        several stages. A name that does not fit is shortened to the kind of the action.
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, at most 160.

@@ -1,23 +1,23 @@
 """V-shaped schedules, in which stages go down the devices and up again.
 
-Device s of K has stages s and 2 K - 1 - s. So the loss is on device 0, which starts first and can begin the backward
-pass first (Zero Bubble, arXiv 2401.10241, section 6). Three devices::
+Device s of K has stages s and 2 K - 1 - s. Device 0 has the first and the last stage, with the loss (Zero Bubble, arXiv
+2401.10241, section 6). Here are three devices::
 
     device 0   stage 0   stage 5  -> loss
     device 1   stage 1   stage 4
     device 2   stage 2   stage 3
 
-On each device, a micro-batch takes two time slots for each of F, B and W. So the next micro-batch can take the same
-path six slots later. The path of one micro-batch, called the building block, gives the order of all actions (arXiv
-2405.15362, section 3). A block has four legs and three turns. A leg goes through all devices, and a turn leads from one
-leg to the next. A leg is given by its slots from device to device, and a turn by its slots from leg to leg::
+The path of one micro-batch is called the building block (arXiv 2405.15362, section 3). On each device, a micro-batch
+takes six time slots, two for each of F, B and W. Each micro-batch takes the same path six slots after the
+previous micro-batch. A building block has four legs and three turns. A leg goes through all devices, and a turn leads
+from one leg to the next leg::
 
     device 0   F           F B           B         legs:   F down, F up, B down, B up
     device 1     F       F     B       B           turns:  F to F on the last device, F to B on the first,
     device 2       F   F         B   B                     B to B on the last
 
-With shorter legs, fewer micro-batches are in flight at once, and devices wait longer. Ws fill the remaining slots. The
-chosen block has the shortest step, simulated with the stages' costs, or with equal costs if they are unknown.
+With shorter legs, fewer micro-batches are in flight, and devices wait longer. Ws fill the remaining slots. The chosen
+building block has the shortest simulated step.
 """
 
 import collections
@@ -39,7 +39,7 @@ _MOST_ROUNDS = 2  # blocks are compared on at most this many micro-batches per d
 
 
 class _Shape(NamedTuple):
-    """The options of a V-shaped schedule: times from device to device, in slots, and memory limits."""
+    """The options of a V-shaped schedule."""
 
     # to choose among: tuples of the slots from one device to the next, for F down, F up, B down, B up
     legs: tuple[tuple[int, int, int, int], ...]
@@ -49,11 +49,11 @@ class _Shape(NamedTuple):
 
 @named('zb_v', num_virtual_stages=2)
 def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
-    """Keep all devices busy. ZB-V needs as much memory as 1F1B: activations of K micro-batches.
+    """Keep all devices busy, with the activations of at most K micro-batches per device (ZB-V).
 
-    Zero Bubble, arXiv 2401.10241, section 6. If F, B and W take equally long and there are 2 K micro-batches or more,
-    devices wait only until the first F reaches the last device. This takes as long as K - 1 forward passes through
-    one stage. Two devices, four micro-batches; '3F0' is the forward pass of micro-batch 0 through stage 3::
+    See Zero Bubble, arXiv 2401.10241, section 6. For M >= 2 K and equal times of F, B and W, devices wait only until
+    the first F reaches the last device. This takes as long as K - 1 forward passes through one stage. Here two devices
+    run four micro-batches. '3F0' is the F of micro-batch 0 in stage 3::
 
         device 0  0F0-0F1-....3F0-3B0-0F2-3W0-3F1-3B1-0B0-3W1-0F3-0W0-3F2-3B2-0B1-3W2-3F3-3B3-0B2-0W1-0B3-3W3-0W2-0W3-
         device 1  ....1F0-2F0-1F1-2F1-2B0-1B0-2W0-1F2-1W0-2F2-2B1-1B1-2W1-1F3-1W1-2F3-2B2-1B2-2B3-1B3-2W2-1W2-2W3-1W3-
@@ -66,8 +66,8 @@ def zb_v(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] |
 def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts] | None = None) -> Schedule:
     """Keep about half as many activations as 1F1B, and wait less than 1F1B (V-Half).
 
-    Every device keeps the activations of at most (K + 2) // 2 micro-batches until their B, and of at most
-    (K + 2) // 2 + 2 until their W (arXiv 2405.15362, section 3.2).
+    See arXiv 2405.15362, section 3.2. Every device keeps the activations of at most (K + 2) // 2 micro-batches until
+    their B. With the micro-batches that wait for W, the limit is (K + 2) // 2 + 2.
     """
     most = 2 * ((num_devices + 2) // 2)
     shape = _Shape(((1, 2, 1, 2), (1, 2, 2, 1)), most, (most, most + 2, most + 4))
@@ -83,7 +83,7 @@ def _v_shaped(name: str, num_devices: int, num_micro_batches: int, shape: Any, c
 
 
 class _Badness(NamedTuple):
-    """Key for comparing the building blocks of a schedule. The smallest key is best."""
+    """Key to compare building blocks, smallest for the best block."""
 
     exceeds: float
     seconds: float
@@ -95,7 +95,7 @@ _NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Any:
-    """Return the building block and the limit `most_kept` that together have the least `_Badness`."""
+    """Return the building block and the limit `most_kept` with the least `_Badness`."""
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
         filling = _Filling(*block, num_micro_batches, costs)
@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield `starts` of `_Filling`: a time slot for each leg and device."""
+    """Yield building blocks, as the time slot of each leg on each device."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -122,7 +122,7 @@ def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], 
 
 
 def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
-    """Return all Fs and Bs of a device in order, as a list of (kind, stage, micro-batch)."""
+    """Return the Fs and Bs of a device in the order of time slots."""
     legs = zip(slots, (FORWARD, FORWARD, BACKWARD, BACKWARD), (*stages, *stages[::-1]))
     in_order = sorted((slot + _NUM_SLOTS * micro_batch, kind, stage, micro_batch)
                       for slot, kind, stage in legs for micro_batch in range(num_micro_batches))
@@ -130,13 +130,10 @@ def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
 
 
 class _Filling:
-    """Simulated run of the Fs and Bs of a building block. Ws fill the time in which a device would wait.
+    """Simulated run of a building block, in which Ws fill the bubble."""
 
-    Args:
-        starts: for each leg of the block (F down, F up, B down, B up), each device's time slot.
-        most_kept: most Fs that a device may have run without their Ws. At this number, a W runs before the next F.
-    """
-
+    # starts: for each leg (F down, F up, B down, B up), the time slot on each device
+    # most_kept: most Fs that a device may have run without their Ws
     def __init__(self, starts: Sequence[Sequence[int]], most_kept: int, num_micro_batches: int,
                  costs: Sequence[StageCosts]) -> None:
         num_devices, self._most_kept = len(costs) // 2, most_kept
@@ -179,10 +176,11 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run Ws that fill a wait or free memory, then an F or B. Return False if data or memory is missing."""
+        """Run an F or B, or return False if data or memory is missing."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
-        if begin == math.inf:
+        if begin == math.inf:  # an action before it has not run
             return False
+        # Ws that fill the wait or free memory run before the F or B.
         while pending and (self._is_full(device, kind) or self._earliest_end(device) <= begin):
             self._do_pending(device)
         if self._is_full(device, kind):
@@ -193,7 +191,7 @@ class _Filling:
         return True
 
     def _arrival(self, kind: str, stage: int, micro_batch: int) -> Any:
-        """Return when the data of an F or B arrive; `inf` if a needed action has not run."""
+        """Return the time at which the data of an F or B arrive."""
         ends = self._ends[kind]
         if kind == FORWARD:
             return ends[stage - 1][micro_batch] + self._transfers[stage - 1] if stage else 0.0
@@ -205,7 +203,7 @@ class _Filling:
         return kind == FORWARD and self._kept[device] >= self._most_kept
 
     def _earliest(self, device: int) -> Any:
-        """Return the B whose W can begin first."""
+        """Return the B whose W can begin earliest."""
         pending, free = self._pending[device], self._free[device]  # a B of zero time may end after a later B
         return pending[0] if pending[0][0] <= free else min(pending, key=lambda each: max(free, each[0]))
 
@@ -219,7 +217,7 @@ class _Filling:
         self._do(device, WEIGHT, stage, micro_batch, ready)
 
     def _do(self, device: int, kind: str, stage: int, micro_batch: int, begin: float) -> Any:
-        """Add an action to the order; return its end."""
+        """Add an action to the order, and return its end."""
         seconds = self._seconds[kind][stage]
         end = max(self._free[device], begin) + seconds
         if seconds or kind == FORWARD:

@@ -1,17 +1,16 @@
 """Pipeline of identical stages, as one program that every core runs.
 
-The program is a shift register. It loops over V M + K - 1 ticks, for K cores, M micro-batches and V stages per core.
-In each tick every core runs a stage and sends the output to the next core (GSPMD, arXiv 2105.04663, section 3.3). If
-stages remain, the last core's output goes to core 0, and waits there until all micro-batches have entered::
+The program loops over V M + K - 1 ticks, for K cores, M micro-batches and V stages per core. In each tick, every core
+runs a stage and sends the output to the next core, as in a shift register (GSPMD, arXiv 2105.04663, section 3.3)::
 
     tick        0     1     2     3     4     5     6     7          K=3, M=3, V=2; in round 0 core k has stage k,
     core 0      m0    m1    m2    m0'   m1'   m2'   .     .          in round 1 (m0', m1', ...), stage K + k
     core 1      .     m0    m1    m2    m0'   m1'   m2'   .
     core 2      .     .     m0    m1    m2    m0'   m1'   m2'
 
-Cores without a micro-batch (the dots) compute values that nothing reads: the bubble. The backward pass runs the
-loop in reverse, and recomputes each tick from the tick's inputs. Layers outside the stages, such as embedding and
-softmax, run on all cores, one micro-batch after the other. Their large weights are sharded over the cores.
+A dot is a core that computes unused values. The backward pass runs the loop in reverse, and recomputes each tick.
+Layers outside the stages, such as embedding and softmax, run on all cores. The large weights of these layers are
+sharded over the cores.
 """
 
 import functools
@@ -31,19 +30,18 @@ _LEAST_SIZE_TO_CUT = 2**14
 
 
 class SpmdPipeline:
-    """The forward pass and loss of a stack of layers. Use it only inside a function that XLA compiles.
+    """The forward pass and loss of a stack of layers. Use this class only in a function that XLA compiles.
 
     Args:
-        run: (start, end) of the equal layers, from `stage_map.longest_run`. All stages get the same number of these
-            layers. Layers that are left over run before the stages.
+        run: (start, end) of the equal layers, from `stage_map.longest_run`. All stages get equally many layers.
         num_cores, num_micro_batches, num_rounds: K, M and V.
-        is_partitioned: True: the program is for K cores. False: it is for one device.
+        is_partitioned: True: the program is for K cores. False: the program is for one device.
 
     Attributes:
         variables: `SpmdValues` of Keras variables. K lists of V variables stand for a tensor `[K, V, ...]`.
         num_left_out: number of equal layers that run before the stages.
         staged: slice of the stack with the layers of all stages.
-        ends: end index of each stage. Layers before `staged` count for the first stage, layers after it for the last.
+        ends: end index of each stage. The first and the last stage include the layers outside `staged`.
     """
 
     def __init__(self, stack: list[keras.layers.Layer], run: tuple[int, int], num_cores: int, num_micro_batches: int,
@@ -78,7 +76,7 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Group stages' variables by place in a stage. Return for each place K lists (one per core) of V variables."""
+        """Return K lists of V variables for each place in a stage."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
@@ -86,17 +84,17 @@ class SpmdPipeline:
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
-        """Shard the value or gradient of a variable outside the stages. Leave it whole if `outer_dimension` is None."""
+        """Shard the value or gradient of a variable outside the stages, if `outer_dimension` is not None."""
         dimension = self.outer_dimension(value.shape)
         return value if dimension is None else self._map.shard(value, dimension)
 
     def outer_dimension(self, shape: Any) -> int | None:
-        """Return the dimension to shard, the longest that K divides. None if K is 1, `shape` is small or none fits."""
+        """Return the dimension in which to shard a variable outside the stages. None: the variable stays whole."""
         shape = tf.TensorShape(shape)
         sizes = [size if size % self.num_cores == 0 else 0 for size in shape]
         if self.num_cores == 1 or shape.num_elements() < _LEAST_SIZE_TO_CUT or not any(sizes):
             return None
-        return sizes.index(max(sizes))
+        return sizes.index(max(sizes))  # the longest that K divides
 
     def metrics(self, loss: Callable, values: SpmdValues, x: Any, targets: Any,
                 seed_and_step: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
@@ -105,7 +103,7 @@ class SpmdPipeline:
         Args:
             loss: function `(targets, outputs) -> {name: (sum, weight)}`.
             x: nest of tensors `[batch, ...]` of static shapes. M must divide the batch size.
-            seed_and_step: int64 tensor `[2]`. Given an equal tensor, a `GPipeLayer` draws the same random numbers.
+            seed_and_step: int64 tensor `[2]` that determines the random numbers, as in a `GPipeLayer`.
         """
         values = values.map(self.place_stages, self.place_outer)
         variables = [*self.variables.outer, *self.variables.outer_state]
@@ -131,7 +129,7 @@ class SpmdPipeline:
                          tf.range(self._num_micro_batches, dtype=tf.int64), fn_output_signature=tf.int32)
 
     def _outer_pass(self, part, outer, inputs, targets, seeds, step, loss):
-        """Run layers outside the stages, and the loss if given. Return a nest `[M, ...]`."""
+        """Run layers outside the stages, and the loss if one is given."""
         if not part.layers and loss is None:
             return inputs
         variables, structure = part.variables().map(lambda variable: outer[id(variable)]), []
@@ -147,7 +145,7 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(structure[0], results)
 
     def _shift_register(self, values, entering, seeds, step):
-        """Run the identical stages. Return a nest like `entering`, `[M, micro_batch, ...]`."""
+        """Run the identical stages on `entering`, a nest of tensors `[M, micro_batch, ...]`."""
         count, cores = self._num_micro_batches, tf.range(self.num_cores)
         num_items, last = count * self.num_rounds, self.num_cores - 1
         rows = list(map(self._map.replicate, tf.nest.flatten(entering)))
@@ -179,12 +177,12 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(entering, leaving)
 
     def _seeds_of_items(self, seeds):
-        """Return each core's seeds `[K, V M, ...]`: for all M micro-batches in round 0, then in round 1, and so on."""
+        """Return each core's seeds `[K, V M, ...]`, one round after the other."""
         parts = [_of_generators(seeds, each) for each in self._stages]
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
     def _empty_queue(self, tensor):
-        """Return queues of unused values, `[K, M - K, ...]`, or `[K, 0, ...]` if V is 1."""
+        """Return the queues of all cores before the first tick."""
         length = self._num_micro_batches - self.num_cores if self.num_rounds > 1 else 0
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))  # only core 0 uses its queue
 
@@ -194,7 +192,7 @@ class SpmdPipeline:
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue
         returning = arrived
-        if queue.shape[1]:
+        if queue.shape[1]:  # outputs of the last core wait until all micro-batches have entered
             queue = tf.concat([queue, arrived[:, tf.newaxis]], axis=1)
             returning, queue = queue[:, 0], self._map.shard(queue[:, 1:])
         first = tf.where(index < self._num_micro_batches, entering, returning)  # new micro-batches, then the queue
@@ -210,7 +208,7 @@ class SpmdPipeline:
         return self._map.replicate(tf.reduce_sum(tf.where(is_last, register, tf.zeros([], register.dtype)), axis=0))
 
     def _stage(self, structure, tensors):
-        """Run one stage, with its weights and seeds from `tensors`."""
+        """Run one stage with the weights and seeds in `tensors`."""
         *tensors, step, round_, seeds = tensors
         counts = [len(self.variables.stages), len(self.variables.stage_state)]
         passing = tensors[sum(counts):]
@@ -238,7 +236,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the pipeline's input.
 
     Raises:
-        ValueError: the pipeline was made from a Keras model, or its layers or params do not fit one program.
+        ValueError: the pipeline was made from a Keras model, or does not fit one program.
     """
     if pipe.model is not None:
         raise ValueError("tpu_route='spmd' takes a list of layers that are alike, but model is set. Set "
@@ -268,7 +266,7 @@ def _of_generators(seeds, part):
 
 
 def _one_by_one(function, rows):
-    """Call `function(list) -> list` on each of the M entries of tensors `[M, ...]`. Stack the results."""
+    """Call a function on each of the M entries of tensors `[M, ...]`."""
     count = rows[0].shape[0]
     concrete = tf.function(function, autograph=False).get_concrete_function(
         [tf.TensorSpec(row.shape[1:], row.dtype) for row in rows])

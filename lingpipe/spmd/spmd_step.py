@@ -25,7 +25,7 @@ class SpmdState(NamedTuple):
     step: tf.Tensor  # int64 scalar, the number of steps done
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdState':
-        """Apply `of_stages` to all entries of stages, and `of_outer` to all other entries. Keep `step` unchanged."""
+        """Apply `of_stages` to entries of stages, and `of_outer` to all other entries except `step`."""
         return SpmdState(
             self.values.map(of_stages, of_outer), [list(map(of_stages, slots)) for slots in self.stage_slots],
             [list(map(of_outer, slots)) for slots in self.outer_slots], self.averages.map(of_stages, of_outer),
@@ -36,15 +36,14 @@ _NO_AVERAGES = SpmdValues([], [], [], [])
 
 
 class SpmdStep:
-    """Training step of all stages in one program. Each stage's weights, slots and update stay on one core.
+    """Training step of all stages in one program. The weights and slots of each stage stay on one core.
 
     Args:
         loss: function `(targets, outputs) -> {name: (sum, weight)}`, as `losses.as_metrics` returns it.
         optimizer: a Keras optimizer that has no slots yet.
         clip_gradient_norm_to_value: largest global norm of the gradients; 0: no clipping.
-        replicas: the `collectives.Group` of replicas that run the step, each on its own rows; None: one replica.
-        moved: function `(average, value, step) -> average` that updates the moving average of a variable; None: there
-            are no averages.
+        replicas: the `collectives.Group` of replicas that run the step; None: one replica.
+        moved: function `(average, value, step) -> average` that updates a moving average; None: no averages.
     """
 
     def __init__(self, pipeline: spmd_pipeline.SpmdPipeline, loss: Callable, optimizer: keras.optimizers.Optimizer,
@@ -83,8 +82,8 @@ class SpmdStep:
             x: nest of tensors `[batch, ...]`, the rows of a replica.
 
         Returns:
-            The new `SpmdState`, and {name: float32 scalar}. The names are 'gradient_norm' and the metrics, which are
-            means over the rows of all replicas.
+            The new `SpmdState`, and {name: float32 scalar}. The dictionary has 'gradient_norm', and the mean of each
+            metric over all replicas.
         """
         state = state.map(self._pipeline.place_stages, self._pipeline.place_outer)
         sums, stage_gradients, outer_gradients = self._gradients(state, x, targets)
@@ -110,7 +109,7 @@ class SpmdStep:
                 {**metrics, 'gradient_norm': norm})
 
     def _gradients(self, state, x, targets):
-        """Return metric sums over all replicas, and the mean loss's gradients for stage weights and other weights."""
+        """Return metric sums, gradients of stage weights, and gradients of other weights."""
         seed = tf.cast(self._seed + self._replicas.index_on(_CORES) * 2**32, tf.int64)
         weights = [state.values.stages, state.values.outer]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -124,7 +123,7 @@ class SpmdStep:
         return sums, stages, outer
 
     def _regularized(self, values, stage_gradients, outer_gradients):
-        """Add the gradients of weight regularizers. Return the new gradients, and the sum of the penalties."""
+        """Return the gradients with weight regularizers, and the sum of all penalties."""
         place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.variables.stages]
         of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
@@ -159,7 +158,7 @@ class SpmdStep:
 
 
 def _penalty(regularizer, value):
-    """Return a weight's penalty, a float32 scalar, and its gradient. Without a regularizer, both are 0."""
+    """Return the penalty of a weight, and the gradient of the penalty."""
     if regularizer is None:
         return tf.zeros([]), tf.zeros([], value.dtype)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -169,7 +168,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Penalize each stage's weight; `values` is `[K, V, ...]`. Return the sum of penalties, and its gradient."""
+    """Return the sum of penalties of `values` `[K, V, ...]`, and the gradient."""
     if regularizer is None:
         return _penalty(None, values)
 
@@ -182,6 +181,6 @@ def _stage_penalties(regularizer, values):
 
 
 def _slot_rows(slots, variables):
-    """Return a list: for each kind of slot (such as momentum), K lists of V slots, like `variables`."""
+    """Return K lists of V slots for each kind of slot, such as momentum."""
     rows = [[slots(variable) for variable in row] for row in variables]
     return [[[slot[index] for slot in row] for row in rows] for index in range(len(rows[0][0]))]

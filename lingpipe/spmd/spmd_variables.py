@@ -12,7 +12,7 @@ _HOST = 'CPU:0'
 
 
 class SlicedVariable:
-    """Copies of a host variable on the cores. Each core has its own variable with a slice, or with the whole value.
+    """Copies of a host variable on the cores. Each core has a slice, or the whole value.
 
     ::
 
@@ -20,7 +20,7 @@ class SlicedVariable:
                           replica 1    core 0: [0:2]    core 1: [2:4]
 
     Args:
-        dimension: dimension along which the cores have slices; None: each core has the whole tensor.
+        dimension: dimension that is cut into slices; None: each core has the whole value.
     """
 
     def __init__(self, variable: Any, dimension: int | None, cores: Any) -> None:
@@ -44,7 +44,7 @@ class SlicedVariable:
             self._assign_host(parts)
 
     def joined(self) -> Any:
-        """Return a handle by which the next program can use all slices as one tensor."""
+        """Return a handle by which the next program uses all slices as one tensor."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
@@ -63,7 +63,7 @@ class SlicedVariable:
 
 
 class StageVariables(SlicedVariable):
-    """The matching variables of all stages, V per core. In the program they are one tensor `[K, V, ...]`."""
+    """The matching variables of all stages, V per core. In a program, these variables are one tensor `[K, V, ...]`."""
 
     def _host_parts(self):
         with tf.device(_HOST):
@@ -113,12 +113,12 @@ class SpmdVariables:
         return [entry.joined() for entry in self.entries]
 
     def read(self, handles: list, step: tf.Tensor) -> SpmdState:
-        """Return the state as tensors, inside a program. Call `joined` for `handles` before the program begins."""
+        """Return the state as tensors, inside a program. Get `handles` from `joined` before the program begins."""
         values = [self._cores.read(handle, entry.dtype) for handle, entry in zip(handles, self.entries)]
         return tf.nest.pack_sequence_as(self._state, values)._replace(step=step)
 
     def assign(self, handles: list, state: SpmdState) -> None:
-        """Assign a new `SpmdState` of tensors inside a program."""
+        """Assign a new `SpmdState` of tensors. Call this method inside a program."""
         for handle, value in zip(handles, tf.nest.flatten(state._replace(step=[]))):
             self._cores.assign(handle, value)
 

@@ -1,4 +1,4 @@
-"""Finding, checking, calling and recomputing the stages of one program for all cores."""
+"""Functions that find, check, call and recompute the stages of one program for all cores."""
 
 import collections
 from collections.abc import Callable
@@ -14,13 +14,15 @@ from lingpipe.stages import graph_pieces, stage_layers
 
 
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
-    """Find the longest run of layers that differ only in name, and whose outputs have the shapes of the inputs.
+    """Find the longest run of layers that are equal except for their names.
+
+    The outputs of these layers have the shapes of the inputs.
 
     Args:
-        specs: nests of `tf.TensorSpec` `[batch, ...]`: the input of the first layer, then each layer's output.
+        specs: nests of `tf.TensorSpec` `[batch, ...]`, with the input of layer 0 and then the output of each layer.
 
     Returns:
-        (start, end) of the first of the longest runs, where `end` is after the last layer. Without a run, (0, 0).
+        (start, end), where `end` is the index after the last layer. If there is no such layer, (0, 0).
     """
     shapes = [str(tf.nest.map_structure(lambda spec: (spec.shape[1:], spec.dtype), nest)) for nest in specs]
     keys = [(layer_analysis.identity(params), inputs) if inputs == outputs else None
@@ -37,16 +39,16 @@ def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list)
 
 
 class StageMap:
-    """Map of a function over K stages, along the first dimension of tensors `[K, ...]`.
+    """A map that applies a function to each of K stages.
 
-    If partitioned, the program is for XLA's SPMD partitioner. Every core runs the same program on its own slice, and
-    XLA partitions nothing inside the function ('manual' sharding in GSPMD, arXiv 2105.04663, section 3.4)::
+    Tensors have shape `[K, ...]`, with one slice per stage. If the map is partitioned, each core computes one slice, by
+    'manual' sharding (GSPMD, arXiv 2105.04663, section 3.4)::
 
         [K, ...]  ──>  core 0: [...] ─> function ─> [...]   ──>  [K, ...]
                        core 1: [...] ─> function ─> [...]
                          ...
 
-    Otherwise one device computes one stage after the other.
+    Otherwise one device computes one slice after the other.
     """
 
     def __init__(self, num_stages: int, is_partitioned: bool) -> None:
@@ -62,13 +64,13 @@ class StageMap:
         return [self._leave(tensor) for tensor in function([self._enter(tensor)[0] for tensor in tensors])]
 
     def shard(self, tensor: tf.Tensor, dimension: int = 0) -> tf.Tensor:
-        """Ask the partitioner to shard a dimension over the cores. K must divide its size."""
+        """Ask XLA to shard a dimension over the cores. K must divide the size of the dimension."""
         if not self.is_partitioned:
             return tensor
         return xla_sharding.split(tensor, dimension, self.num_stages, use_sharding_op=True)
 
     def replicate(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Ask the partitioner to give each core the whole tensor and the whole gradient."""
+        """Ask XLA to replicate a tensor and its gradient."""
         return xla_sharding.replicate(tensor, use_sharding_op=True) if self.is_partitioned else tensor
 
     def _enter(self, tensor):
@@ -86,10 +88,12 @@ class StageMap:
 
 def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                 run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
-    """Make a function recompute everything for its gradient (arXiv 1604.06174). XLA must compile the result.
+    """Wrap a function to recompute its tensors for the gradient, as in arXiv 1604.06174.
+
+    XLA must compile the wrapper.
 
     Args:
-        run: function `(function, tensors)` that calls the function, such as a `StageMap`; None: it is called directly.
+        run: function `(function, tensors)`, such as a `StageMap`, that calls `function`. None means a plain call.
     """
     run = run or (lambda function, tensors: function(tensors))
 
@@ -109,9 +113,9 @@ def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
 
 
 def _backward(function, num_inputs):
-    """Return the backward pass of `function`: `[*inputs, *gradients of float outputs] -> gradients of float inputs`."""
+    """Return a function that recomputes `function` and returns the gradients of float inputs."""
 
-    def backward(tensors):
+    def backward(tensors):  # the inputs, then the gradients of float outputs
         # Keeps XLA from reusing earlier results. `tf.recompute_grad` has no barrier, so XLA removes its recomputation.
         tensors = xla.optimization_barrier(*tensors)
         inputs, output_gradients = tensors[:num_inputs], tensors[num_inputs:]
@@ -126,7 +130,7 @@ def _backward(function, num_inputs):
 
 
 class SpmdValues(NamedTuple):
-    """All variables that the layers of a pipeline read, or their values."""
+    """The variables of a pipeline, or the values of these variables."""
 
     stages: list  # tensors `[K, V, ...]`, each with one weight of every stage, core by core and round by round
     outer: list  # tensors, the other weights
@@ -140,17 +144,20 @@ class SpmdValues(NamedTuple):
 
 
 def spec_of_row(row: list) -> tf.TensorSpec:
-    """Return the spec of the tensor `[K, V, ...]` made from K lists of V variables."""
+    """Return the spec of a tensor `[K, V, ...]` that stacks K lists of V variables."""
     return tf.TensorSpec([len(row), len(row[0]), *row[0][0].shape], row[0][0].dtype)
 
 
 def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Variables, step: tf.Tensor,
          seeds: tf.Tensor) -> Any:
-    """Run layers on a micro-batch, as in training. Return the last layer's nest of outputs.
+    """Run layers on a micro-batch for training, and return the outputs of the last layer.
 
     Args:
         inputs: nest of tensors `[micro_batch, ...]`.
         seeds: int32 tensor `[generators, 2]`.
+
+    Raises:
+        ValueError: one program for all cores cannot run these layers.
     """
     weights = list(map(tf.identity, values.weights))  # in the graph of the layers, for `_refuse_unused`
     values = stage_layers.Variables(weights, list(map(tf.stop_gradient, values.state)))
@@ -191,7 +198,7 @@ def _refuse_unused(part, weights, outputs):
 
 def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: int, num_rounds: int,
                      recompute: str) -> None:
-    """Raise ValueError if one program for all cores cannot use these values. `run` is (start, end) of equal layers."""
+    """Raise ValueError if one program for all cores cannot use these values. `run` is from `longest_run`."""
     if run[1] - run[0] < num_cores * num_rounds:
         times = f' times num_virtual_stages={num_rounds}' if num_rounds > 1 else ''
         raise ValueError(
@@ -210,7 +217,7 @@ def validate_numbers(run: tuple[int, int], num_cores: int, num_micro_batches: in
 
 
 def validate_stages(stages: list[stage_layers.StageLayers], outer: list[stage_layers.StageLayers]) -> None:
-    """Raise ValueError for constraints, shared variables, or a variable that only some stages train."""
+    """Raise ValueError if one program for all cores cannot train the variables of these layers."""
     constrained = [variable.path for part in [*stages, *outer] for variable in part.trainable_variables
                    if variable.constraint]
     if constrained:

@@ -1,4 +1,4 @@
-"""Statistics of batch norm, combined over micro-batches. Moving averages are updated once per batch."""
+"""Statistics of batch norms over the micro-batches of a batch."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -12,10 +12,10 @@ from lingpipe.stages import stage_scope
 
 
 class BatchStatistics:
-    """Combines the statistics of a stage's batch norms over micro-batches.
+    """Operations on the statistics of a stage's batch norms.
 
-    All means are in one row, so a few operations combine them. A norm that is called twice has columns for both calls.
-    Its moving averages then take two steps, as in Keras::
+    Moving averages change only at the end of a batch, once for each call of a norm in the layers, as in Keras. One
+    tensor holds the statistics of all calls::
 
         statistics  [[mean in call 0     | mean in call 1     | ...],
                      [variance in call 0 | variance in call 1 | ...],
@@ -28,7 +28,7 @@ class BatchStatistics:
 
     @property
     def spec(self) -> tf.TensorSpec:
-        """`tf.TensorSpec` `[3, channels]` of the statistics."""
+        """The `tf.TensorSpec` `[3, channels]` of the statistics."""
         return tf.TensorSpec([3, sum(self._sizes)], self._dtype)
 
     @property
@@ -43,7 +43,7 @@ class BatchStatistics:
         return tf.stack([tf.concat([tf.cast(value, self._dtype) for value in row], 0) for row in rows])
 
     def merge(self, before: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        """Combine earlier statistics `[3, channels]` with new ones (Chan, Golub, LeVeque 1979, section 2)."""
+        """Combine two tensors of statistics, as in section 2 of Chan, Golub, LeVeque 1979."""
         if not self.norms:
             return before
         count = before[2] + new[2]
@@ -54,7 +54,7 @@ class BatchStatistics:
 
     def updates(self, statistics: tf.Tensor, read: Callable[[keras.Variable], tf.Tensor],
                 device: str, group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (variable, new value) of the moving averages.
+        """Return the moving averages as pairs (variable, new value).
 
         Args:
             statistics: tensor `[3, channels]` for this replica's share of the batch.
@@ -85,7 +85,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self) -> list:
-        """Group the positions in `norms` by how often their norm was called before."""
+        """Split the positions in `norms` into groups that contain each norm at most once."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1

@@ -1,4 +1,4 @@
-"""Boundary tensors: the tensors of a nest, without its Nones, and their Keras masks."""
+"""Boundary tensors and their Keras masks."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ class Boundary(NamedTuple):
 
     @property
     def differentiable_positions(self) -> list[int]:
-        """Positions of the values that have a gradient."""
+        """The positions of the values that have a gradient."""
         return [position for position, value in enumerate(self.values) if is_differentiable(value.dtype)]
 
     @property
@@ -28,12 +28,12 @@ class Boundary(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The nest that a list of values came from."""
+    """The structure of a nest of tensors and Nones."""
 
     nest: Any  # with True for a value and False for None
 
     def pack(self, values: Iterable) -> Any:
-        """Rebuild the nest, with its Nones, from all values that are not None."""
+        """Rebuild the nest from the list of all values that are not None."""
         remaining = iter(values)
         return tf.nest.map_structure(lambda is_value: next(remaining) if is_value else None, self.nest)
 
@@ -45,7 +45,7 @@ def is_differentiable(dtype: Any) -> bool:
 
 
 def structure_of(nest: Any) -> Structure:
-    """Return the `Structure` of a nest of tensors (or specs) and Nones."""
+    """Return the `Structure` of a nest of tensors, specs and Nones."""
     return Structure(tf.nest.map_structure(lambda leaf: leaf is not None, nest))
 
 
@@ -68,7 +68,7 @@ def put_masks_on(inputs: Any, mask: Any) -> Any:
 
     Args:
         inputs: nest of tensors `[batch, ...]` and Nones.
-        mask: nest of boolean tensors and Nones, one per input, in the order of `inputs`; None: no masks.
+        mask: nest with a boolean tensor or None for each input, in the same order. None means no masks.
     """
     masks = keras.tree.flatten(mask)
     if all(leaf is None for leaf in masks):

@@ -1,7 +1,6 @@
 """Pieces of one traced graph as separate functions.
 
-A stage is traced once, forward and backward together. Its functions are pieces of that one graph: forward, backward
-with recomputation, and backward from stored activations. So they always agree, and cost only one trace.
+A stage is traced once, with forward and backward pass in one graph. Each function of a stage is a piece of this graph.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from lingpipe.stages import boundary
 
 
 def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[tf.Operation, tf.Operation]) -> None:
-    """Copy an operation into the current graph, on the current device and in the current control flow."""
+    """Copy an operation into the current graph, on the current device."""
     # `tf.graph_util.import_graph_def` fails inside a TPU program, where all operations wait for a particular one.
     target = tf.compat.v1.get_default_graph()
     attributes = _attributes_of(operation)
@@ -34,7 +33,7 @@ def _copy(graph: tf.Graph, operation: tf.Operation, values: dict, copies: dict[t
 
 
 def _attributes_of(operation: tf.Operation) -> dict:
-    """Return the attributes for a copy of an operation: all except `_class` and `_output_shapes`."""
+    """Return the attributes that a copy of an operation needs."""
     return {name: value for name, value in operation.node_def.attr.items() if name not in _OF_A_PLACE}
 
 
@@ -56,8 +55,8 @@ _ONLY_ONCE = ('A gradient of what a pipeline computed was asked for beyond its o
 
 @contextlib.contextmanager
 def recording() -> Iterator[None]:
-    """Let gradient tapes record in the `with` block, even where recording is stopped, as in `tf.recompute_grad`."""
-    is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()
+    """Let gradient tapes record in the `with` block, even if recording was stopped before."""
+    is_stopped = pywrap_tfe.TFE_Py_TapeSetIsStopped()  # as inside `tf.recompute_grad`
     if is_stopped:
         pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
     try:
@@ -70,20 +69,13 @@ def recording() -> Iterator[None]:
 class GraphPiece:
     """A part of a graph, as a separate function from `feeds` to `outputs`.
 
-    A stateless operation calls the function, because TensorFlow would run stateful calls one after another, even on
-    different devices. TensorFlow does not inline the function, because a graph of inlined functions takes more time and
-    memory to build. With `inline`, each call copies the operations instead.
-
     Args:
-        feeds: tensors of `graph` that the caller can provide; the piece takes those that it needs.
+        feeds: tensors of `graph` that the caller can provide. The piece takes only the tensors that it needs.
         side_effects: operations of `graph` that the piece runs even if no output needs them, such as prints.
-        jit_compile: whether XLA compiles the piece. A piece that takes or returns the tensor lists of a loop is never
-            compiled, because XLA cannot pass such lists from one program to another.
-        inline: whether a call copies the piece's operations into the caller's graph, on the caller's device.
-        repeats: whether the piece recomputes what another piece computed. A barrier before the piece then stops XLA
-            from merging the two computations. Merging would retain the results in memory.
-        in_one_thread: whether one thread runs the piece, operation by operation. This is faster with many small
-            operations, and limits a virtual CPU to one core.
+        jit_compile: whether XLA compiles the piece, if possible.
+        inline: whether each call copies the operations of the piece into the caller's graph, on the caller's device.
+        repeats: whether the piece recomputes tensors that another piece has computed.
+        in_one_thread: whether one thread runs the piece. This is faster if the piece has many small operations.
     """
 
     def __init__(self, graph: tf.Graph, feeds: Iterable[tf.Tensor], outputs: list[tf.Tensor],
@@ -98,11 +90,12 @@ class GraphPiece:
         used = {tensor.ref() for operation in operations for tensor in operation.inputs}
         self.feeds = list({tensor.ref(): tensor for tensor in feeds if tensor.ref() in used}.values())
         self.outputs = list({tensor.ref(): tensor for tensor in outputs if tensor.ref() not in stops}.values())
+        # XLA cannot pass the tensor lists of a loop from one program to another.
         jit_compile = jit_compile and not any(tensor.dtype == tf.variant for tensor in [*self.feeds, *self.outputs])
         external = [(outer, inner) for outer, inner in graph.captures if inner.ref() in used]
         self._constants = {tensor.name: (tensor.op.inputs[tensor.value_index].shape.as_list(), tensor.dtype)
                            for tensor in shapes if tensor.ref() in used}
-        self._has_barrier = (jit_compile or inline) and repeats
+        self._has_barrier = (jit_compile or inline) and repeats  # else XLA keeps earlier results in memory
         if inline:
             self._emit = lambda arguments: self._copy(graph, operations, external, arguments)
         else:
@@ -123,12 +116,13 @@ class GraphPiece:
         with tf.init_scope():
             body = _compiled(piece) if jit_compile else piece
             body.__name__ = name
+            # A graph of inlined functions takes more time and memory to build.
             function = tf.function(body, autograph=False, experimental_attributes={
                 '_noinline': True, **(WITHOUT_ORDER if is_pure else {})})
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Put floats behind a barrier if `_has_barrier`."""
+        """Put the float arguments behind a barrier if the piece needs a barrier."""
         # Integers may be shapes, which XLA needs as constants.
         places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
@@ -137,10 +131,13 @@ class GraphPiece:
         return [behind.get(place, argument) for place, argument in enumerate(arguments)]
 
     def __call__(self, values: dict[Any, tf.Tensor]) -> tuple[dict[Any, tf.Tensor], tf.Operation | None]:
-        """Call the piece in the current graph. Return (`values` plus outputs, operation of the first output or None).
+        """Call the piece in the current graph.
 
         Args:
-            values: maps each feed's `tensor.ref()` to the tensor to feed.
+            values: dictionary from the `tensor.ref()` of each feed to the tensor to feed.
+
+        Returns:
+            `values` with the outputs added, and the operation of output 0. Without outputs, the operation is None.
         """
         if not self.outputs:
             return dict(values), None
@@ -158,6 +155,7 @@ class GraphPiece:
             results = graph._create_op_internal(_CALL, inputs, self._dtypes, attrs=attributes).outputs
         else:
             with graph.gradient_override_map({_CALL: _NO_GRADIENT}), record.stop_recording():
+                # A stateless call. TensorFlow would run stateful calls one after another, even on different devices.
                 results = tf.raw_ops.PartitionedCall(
                     args=inputs, Tout=self._dtypes, f=self._function, config_proto=_optimizer_config(),
                     executor_type=self._executor)
@@ -182,7 +180,6 @@ class GraphPiece:
 
 @tf.RegisterGradient(_NO_GRADIENT)
 def _refuse_in_graph(operation: tf.Operation, *gradients: Any) -> list:
-    """Refuse gradients; see `_refuse`."""
     # None as `operation`: TensorFlow saves a function, and `gradients` are the inputs.
     return _refuse(operation.inputs if operation else gradients, gradients)
 
@@ -213,7 +210,7 @@ def _optimizer_config() -> bytes:
 
 def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] = (),
               stops: Container = frozenset()) -> set[tf.Operation]:
-    """Return all operations that `tensors` and `operations` need. The search ends at tensors in `stops`."""
+    """Return all operations that `tensors` and `operations` need. The search ends at `stops`, a set of `ref()`s."""
     found, pending = set(), [tensor.op for tensor in tensors] + list(operations)
     while pending:
         operation = pending.pop()
@@ -224,7 +221,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Return the operations of `graph` that depend on `tensors`, not only on their known shapes."""
+    """Return the operations of `graph` that depend on `tensors`. Known shapes do not count."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -233,7 +230,7 @@ def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operati
 
 
 def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool:
-    """Return whether `operations`, or functions that they call, include an operation of type `kind`."""
+    """Return whether `operations`, or the functions that they call, run an operation of type `kind`."""
     for operation in operations:
         bodies = [graph._get_function(name).graph for name in functions_of(operation.node_def.attr.values())]
         if operation.type == kind or any(runs(body, body.get_operations(), kind) for body in bodies):
@@ -242,14 +239,14 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 
 
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
-    """Return the max poolings that a backward pass repeats: their gradients are among `operations`."""
-    # This is much faster on CPUs: the gradient reads a record of the maxima, which oneDNN writes only if pooling and
-    # gradient are in the same graph.
+    """Return the max poolings that a backward pass with these operations repeats."""
+    # Repeating is much faster on CPUs: the gradient reads a record of the maxima, which oneDNN writes only if pooling
+    # and gradient are in the same graph.
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 
 def known_shapes(graph: tf.Graph) -> list[tf.Tensor]:
-    """Return the shape tensors with static values."""
+    """Return the tensors of a graph that hold shapes known while tracing."""
     return [tensor for operation in graph.get_operations() if _gives_known_shapes(operation)
             for tensor in operation.outputs]
 

@@ -1,4 +1,4 @@
-"""Kinds of loss functions, found from their graphs: a loss per example, a mean, or a sum."""
+"""Kinds of loss functions, found from their graphs."""
 
 import enum
 from typing import Any
@@ -24,22 +24,23 @@ class Kind(enum.Enum):
 _OF_SCALARS = {row_rules.MEAN: Kind.MEAN, row_rules.CONSTANT: Kind.MEAN, row_rules.TOTAL: Kind.SUM}
 
 
-class NotAdditive(Exception):
-    """The losses of micro-batches do not determine the loss of the batch. Callers append a clause to the message."""
+class NotAdditive(Exception):  # callers append a clause to the message
+    """The error for a loss that cannot be computed over micro-batches."""
 
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,
             sample_weight: Any = None) -> Kind:
-    """Determine what a loss function returns for a batch. A Keras loss is examined without its reduction.
+    """Find what a loss function returns for a batch. The reduction of a Keras loss does not count.
 
     Args:
-        loss: a Keras loss, or a function of `y_true` and `outputs`, nests of tensors `[batch, ...]` or of specs.
-        variables: Keras variables that the loss must not read; None: it may read any.
-        sample_weight: None, or weights of examples, `[batch, ...]`, by which Keras multiplies the result.
+        loss: a Keras loss, or a function of the nests `y_true` and `outputs`.
+        y_true: nest of tensors or specs `[batch, ...]`.
+        outputs: nest of tensors or specs `[batch, ...]`.
+        variables: Keras variables that the loss must not read.
+        sample_weight: None, or weights of the examples, `[batch, ...]`.
 
     Raises:
-        NotAdditive: the graph shows no `Kind`, tracing fails, the loss reads one of `variables` or changes a variable,
-            or Keras would apply `sample_weight` to another dimension than the examples.
+        NotAdditive: the graph does not show a `Kind`, or the loss cannot be computed over micro-batches.
     """
     if _computes_each_example(loss, y_true, outputs):
         num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)
@@ -65,14 +66,15 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
 
 
 def _refuse_weights_of_last_dimensions(name: str, sizes: list[int | None], sample_weight: Any) -> None:
-    """Raise NotAdditive if `sample_weight` has too few dimensions: Keras would align it with the last dimensions."""
+    """Raise NotAdditive if Keras would not align `sample_weight` with the examples."""
     missing = 0 if sample_weight is None else len(sizes) - len(sample_weight.shape)
     if missing > 1 or missing == 1 and sizes[-1] != 1:
         raise NotAdditive(f'Keras takes the sample weights of the loss {name!r} for weights of its last dimensions')
 
 
 def refuse_mask(name: str, outputs: Any) -> None:
-    """Raise NotAdditive if outputs have a Keras mask, by which Keras would multiply a scalar loss."""
+    """Raise NotAdditive if an output has a Keras mask."""
+    # Keras would multiply a scalar loss by the mask.
     if any(getattr(leaf, '_keras_mask', None) is not None for leaf in tf.nest.flatten(outputs)):
         raise NotAdditive(f'The loss {name!r} returns one number for a batch of masked outputs')
 
@@ -83,7 +85,7 @@ def name_of(loss: Any) -> str:
 
 
 def _computes_each_example(loss: Any, y_true: Any, outputs: Any) -> bool:
-    """Return whether a loss is a stock Keras loss that reduces only a feature dimension, and mixes no examples."""
+    """Return whether a loss is from Keras and surely returns a loss for each example."""
     function, axis = getattr(loss, 'fn', None), getattr(loss, '_fn_kwargs', {}).get('axis', -1)
     rank = max((len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None), default=0)
     has_features = rank > 1 and isinstance(axis, int) and axis % rank > 0

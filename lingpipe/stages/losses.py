@@ -18,8 +18,8 @@ class LossAndStates:
 
     Args:
         loss_fn: see `as_metrics`. Sample weights are not supported.
-        states: dictionary from name to an object that computes a metric, such as `keras_metrics.MetricState`. Its
-            `share(y_true, outputs)` returns a tuple of tensors: sums over the examples of a micro-batch. Its
+        states: dictionary from name to an object for a metric, such as a `keras_metrics.MetricState`. The method
+            `share(y_true, outputs)` returns a tuple of sums over the examples of a micro-batch. The method
             `result(*sums)` takes the sums over all micro-batches, and returns the metric as a float32 scalar.
     """
 
@@ -28,7 +28,7 @@ class LossAndStates:
         self.results = {name: state.result for name, state in states.items()}
 
     def __call__(self, y_true: Any, outputs: Any) -> dict[str, tuple[tf.Tensor, ...]]:
-        """Return one dictionary: {name: (sum, weight)} of the loss function, and {name: sums} of the states."""
+        """Return the sums of all metrics for a micro-batch, as {name: tuple of tensors}."""
         metrics = self._metrics(y_true, outputs)
         taken = sorted(metrics.keys() & self._states.keys())
         if taken:
@@ -38,26 +38,25 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return {name: function of the sums} for metrics that are not sum / weight; see `means`."""
+    """Return {name: function of the sums} for metrics that are not sum / weight."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
 class WeightUnknownError(ValueError):
-    """The total weight of a loss is needed before the stage runs, but depends on outputs."""
+    """The error for a loss whose weight cannot be computed before the stage runs."""
 
 
 def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf.Tensor]]]:
     """Wrap a loss function for the last stage.
 
     Args:
-        loss_fn: a Keras loss, `LossAndStates`, or a function `(y_true, outputs)`. The reduction of a Keras loss applies
-            to the whole batch. A function returns one of three: a scalar, which is the mean over the examples; losses
-            `[batch, ...]`, which are averaged, with sample weights if given; or, as in Lingvo, a dictionary
-            {name: (mean, weight)} with the entry 'loss'.
+        loss_fn: a Keras loss, a `LossAndStates` or a function `(y_true, outputs)`. The function returns losses
+            `[batch, ...]` or the mean over the examples. As in Lingvo, the function may instead return a
+            dictionary {name: (mean, weight)} with the entry 'loss'.
 
     Returns:
-        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. It raises ValueError unless the graph
-        shows a loss for each example, or the mean over the examples. A dictionary is not checked.
+        Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. This function raises ValueError if the
+        loss cannot be computed over micro-batches. A dictionary is not checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
@@ -97,13 +96,13 @@ def _of_keras(loss: keras.losses.Loss) -> Callable:
 
 
 def fractions_of(num_rows: tf.Tensor) -> tf.Tensor:
-    """Return a tensor `[num_rows]` filled with 1 / `num_rows`. Its type is `floatx`, but at least float32."""
+    """Return a tensor `[num_rows]` filled with 1 / `num_rows`, in float32 or float64."""
     rows = tf.cast(num_rows, keras.backend.result_type(keras.backend.floatx(), 'float32'))
     return tf.fill([num_rows], tf.math.divide_no_nan(tf.ones([], rows.dtype), rows))
 
 
 def identity(loss_fn: Callable) -> Any:
-    """Return a hashable key: class and settings of a Keras loss if all settings are plain, else the loss itself."""
+    """Return a hashable key of a loss. Keras losses of one class with equal plain settings have equal keys."""
     is_from_keras = isinstance(loss_fn, keras.losses.Loss) and type(loss_fn).__module__.startswith('keras.')
     settings = {**vars(loss_fn), **vars(loss_fn).get('_fn_kwargs', {})} if is_from_keras else {}
     settings = {name: getattr(value, 'name', value) for name, value in settings.items() if name != '_fn_kwargs'}
@@ -113,7 +112,7 @@ def identity(loss_fn: Callable) -> Any:
 
 
 def in_full_precision(tensor: Any) -> tf.Tensor:
-    """Cast a tensor to float32, or leave it in float64, so that sums are exact enough."""
+    """Cast a tensor to float32, unless it is float64."""
     return tf.cast(tensor, keras.backend.result_type(tf.as_dtype(tensor.dtype).name, 'float32'))
 
 
@@ -159,7 +158,7 @@ def _require_additive(loss_fn: Callable, y_true: Any, outputs: Any, sample_weigh
 
 
 class KerasMean:
-    """A Keras loss of `Kind.ROWS` or `Kind.MEAN`, computed as two scalars: a sum and a divisor."""
+    """A Keras loss, computed as a sum and a divisor. The kind of the loss is `Kind.ROWS` or `Kind.MEAN`."""
 
     has_own_weights = False  # whether, in the last call, masks or sample weights were the divisor
 
@@ -200,13 +199,18 @@ def shallow_copy(keras_object: Any) -> Any:
 
 
 def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] | None = None) -> dict[str, tf.Tensor]:
-    """Return {name: sum / weight}, or `results[name](*sums[name])` for names in `results` (see `results_of`)."""
+    """Compute metrics from their sums.
+
+    Args:
+        sums: dictionary from name to (sum, weight), or to other sums for names in `results`.
+        results: functions of the other sums, from `results_of`.
+    """
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
 
 
 def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Add the losses of layers, as means over rows, to the mean 'loss'. `added` has pairs (sum, number of rows)."""
+    """Add the losses of layers to the metric 'loss'. See `means_of_added`."""
     if not added:
         return metrics
     total, weight = metrics['loss']
@@ -216,7 +220,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
-    """Return the losses of layers as means over rows. `added` has pairs (sum, number of rows)."""
+    """Return the losses of layers as means over rows. The list `added` has pairs (sum, number of rows)."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
 
@@ -235,7 +239,6 @@ def _refuse_weights(sample_weight: Any, returned: Any) -> None:
 
 
 def _sum_and_weight(mean: Any, weight: tf.Tensor) -> tuple:
-    """Return (mean * weight, weight)."""
     mean = in_full_precision(mean)
     weight = tf.cast(weight, mean.dtype)
     return tf.math.multiply_no_nan(mean, weight), weight  # an empty micro-batch has no mean; its sum is 0
@@ -246,7 +249,7 @@ def _sum(tensor: Any) -> tf.Tensor:
 
 
 def _num_rows(y_true: Any, outputs: Any) -> tf.Tensor:
-    """Return the number of rows of the targets, or of the outputs if there are no targets."""
+    """Return the number of rows of a micro-batch."""
     tensors = [leaf for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None]
     return tf.shape(tensors[0])[0]  # of targets if possible: a loss's weight must not depend on outputs
 

@@ -1,8 +1,8 @@
-"""Micro-batches of a batch, and their sums.
+"""Micro-batches of a batch, and sums over micro-batches.
 
 Micro-batch m of M is the slice `[n * m // M : n * (m + 1) // M]` of a batch of n rows. If n is known only at run time,
-it may be less than M. Then some micro-batches are empty. Many operations, such as convolutions and pooling, fail
-without rows. So an empty micro-batch computes on one row of the batch, but its row count is 0::
+some micro-batches may be empty. Many operations, such as convolutions, fail without rows. Therefore an empty
+micro-batch gets one row of the batch, but its row count is 0::
 
     n = 2, M = 4   rows  [0:1]  [0:1]  [1:2]  [1:2]     numbers of rows  0  1  0  1
 """
@@ -27,7 +27,7 @@ def specs_of_tensors(batch: Any) -> Any:
 
 
 def specs_of_shapes(shapes: Any) -> Any:
-    """Return `floatx` specs for a shape or a nest of shapes. A shape is a tuple of integers and None."""
+    """Return specs of type `floatx` for a nest of shapes. A shape is a tuple of integers and None."""
     if all(size is None or isinstance(size, int) for size in shapes):
         return tf.TensorSpec(shapes, keras.backend.floatx())
     return type(shapes)(specs_of_shapes(shape) for shape in shapes)
@@ -50,14 +50,11 @@ class MicroBatchId(NamedTuple):
 
 
 class MicroBatchIds:
-    """The ids of a replica's micro-batches, as tensors `[6]`; see `MicroBatchId`.
-
-    The numbers must not be constants: TensorFlow would specialise and compile a stage's functions for every
-    micro-batch. So a value that is known only at run time is added to them.
+    """The ids of a replica's micro-batches. Each id is a tensor `[6]`. See `MicroBatchId`.
 
     Args:
         device: the tensors are computed on this device or on its host.
-        first: position of the replica's micro-batch 0 in the whole batch, counted in micro-batches.
+        first: number of the replica's micro-batch 0 in the whole batch.
     """
 
     def __init__(self, seed_and_step: tf.Tensor, rows: RowCounts, device: str, first: int = 0,
@@ -65,6 +62,7 @@ class MicroBatchIds:
         self._rows, self._device = rows, device_kinds.for_single_operations(device)
         with tf.device(self._device):
             seed_and_step = tf.cast(seed_and_step, tf.int64)
+            # A value known only at run time. For constants, TensorFlow would compile a stage once per micro-batch.
             self._start = tf.concat([seed_and_step, tf.constant([first, 0, replica, 0], tf.int64)], 0)
         self._tensors: dict[int, tf.Tensor] = {}
 
@@ -75,7 +73,7 @@ class MicroBatchIds:
             return tf.cast(self._start[3], tf.float32)
 
     def of(self, micro_batch: int) -> tf.Tensor:
-        """Return an int64 tensor `[6]`: the id of micro-batch `micro_batch` of the replica."""
+        """Return the id of a micro-batch of the replica, as an int64 tensor `[6]`."""
         if micro_batch not in self._tensors:
             numbers = [0, 0, micro_batch, self._rows[micro_batch], 0, micro_batch]
             with tf.device(self._device):
@@ -86,10 +84,12 @@ class MicroBatchIds:
 
 
 def count(batch: Any, num_micro_batches: int) -> int:
-    """Return `num_micro_batches`, or the number of rows if it is known and smaller, but at least 1.
+    """Return the number of micro-batches of a batch.
+
+    This number is `num_micro_batches`, or the known number of rows if this number is smaller, but at least 1.
 
     Raises:
-        ValueError: the tensors differ in their number of rows, or one has no batch dimension.
+        ValueError: the tensors differ in their number of rows, or a tensor has no batch dimension.
     """
     found = [_static_rows(tensor) for tensor in tf.nest.flatten(batch) if tensor is not None]
     sizes = {rows for rows in found if rows is not None}
@@ -101,7 +101,7 @@ def count(batch: Any, num_micro_batches: int) -> int:
 
 
 def row_checks(batch: Any) -> list[tf.Operation]:
-    """Return run-time checks that tensors have equal numbers of rows. Return [] if `count` can check them all."""
+    """Return run-time checks that tensors have equal numbers of rows. Return [] if all numbers are known."""
     tensors = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     if all(_static_rows(tensor) is not None for tensor in tensors):
         return []
@@ -112,7 +112,7 @@ def row_checks(batch: Any) -> list[tf.Operation]:
 
 
 def split(batch: Any, num_micro_batches: int) -> list:
-    """Split a nest of tensors and their Keras masks along the first dimension. An empty part gets one row."""
+    """Split a nest of tensors and their Keras masks into micro-batches."""
     parts = [_split_leaf(leaf, num_micro_batches) for leaf in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, row) for row in zip(*parts)]
 
@@ -127,7 +127,7 @@ def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
 
 
 def join(micro_batches: list, rows: RowCounts) -> Any:
-    """Join micro-batches: the inverse of `split`. `rows` comes from `numbers_of_rows`."""
+    """Join the micro-batches of `split`. The argument `rows` comes from `numbers_of_rows`."""
     return tf.nest.map_structure(functools.partial(_join_leaves, rows), *micro_batches)
 
 
@@ -137,13 +137,13 @@ def are_equal(rows: RowCounts) -> bool:
 
 
 def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
-    """Return each micro-batch's number of rows: Python integers if known, else scalar tensors."""
+    """Return the number of rows of each micro-batch."""
     tensor = next(leaf for leaf in tf.nest.flatten(batch) if leaf is not None)
     return [end - start for start, end in itertools.pairwise(_ends(tensor, num_micro_batches))]
 
 
 def specs_of(nest: Any, num_rows: int | None) -> Any:
-    """Return the specs of a nest of tensors or specs, with `num_rows` as the number of rows (None: unknown)."""
+    """Return the specs of a nest of tensors or specs, but with `num_rows` rows. None means an unknown number."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
@@ -195,7 +195,7 @@ def _split_tensor(tensor: tf.Tensor, num_micro_batches: int) -> list[tf.Tensor]:
 
 
 def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
-    """Return 0, and then the end of each micro-batch: the index after its last row."""
+    """Return 0, and then the index after the last row of each micro-batch."""
     rows = tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
     return [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
 
@@ -223,7 +223,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def total(parts: list, shape: Any) -> Any:
-    """Sum gradients of one weight: tensors or `Rows`. The sum is `tf.IndexedSlices` if all are `Rows`."""
+    """Sum the gradients of one weight. The sum is `tf.IndexedSlices` if all gradients are `Rows`."""
     if all(isinstance(part, Rows) for part in parts):
         return tf.IndexedSlices(*join_rows(parts), tf.constant(tuple(shape), tf.int64))
     dense = [tf.math.unsorted_segment_sum(*part, shape[0]) if isinstance(part, Rows) else part for part in parts]

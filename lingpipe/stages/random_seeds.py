@@ -1,4 +1,4 @@
-"""Seeds of random layers. They depend on seed, step, micro-batch and place in the model, but not on the cut."""
+"""Seeds of random layers. These seeds do not depend on the cut of the model."""
 
 import functools
 import random
@@ -17,13 +17,18 @@ _UNTRACKED = 2**31
 
 
 class StepSeeds:
-    """Seed and step of each call of a pipeline. All random numbers of the call depend on these two."""
+    """A source of [seed, step] for each call of a pipeline. All random numbers of a call depend on this pair."""
 
     def __init__(self, generator: keras.random.SeedGenerator, num_inferences: tf.Variable) -> None:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return int64 [seed, step] of a call whose first stage is on `device`. Without a `step`, calls are counted."""
+        """Return the int64 tensor [seed, step] of a call.
+
+        Args:
+            step: number of the step. None means that calls are counted.
+            device: device of the first stage.
+        """
         if device_kinds.is_logical_core(device):
             return self._of_replica(step, device)
         if step is None:
@@ -39,7 +44,7 @@ class StepSeeds:
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step: Any, device: str) -> tf.Tensor:
-        """Return [seed, step] on logical cores, with another seed for each replica."""
+        """Return [seed, step] on logical cores, with a different seed for each replica."""
         with tf.init_scope(), tf.device(None):  # logical cores cannot read host variables
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -55,13 +60,12 @@ class Generator(NamedTuple):
 
 
 class Seeds:
-    """Gives the seed generators of a stage their states for one micro-batch.
+    """The states of a stage's seed generators for one micro-batch.
 
     Args:
-        draw: takes the number of earlier calls of the layers, and returns one seed `[2]` per generator.
-        draw_untracked: takes `(position, number)`, and returns a seed `[2]` for a generator that belongs to no layer,
-            such as Keras's global one. `position` is the place of the segment (a part of a stage) in the model.
-            `number` counts such generators in the segment. None: such generators raise ValueError.
+        draw: function of the number of earlier calls of the layers. It returns one seed `[2]` per generator.
+        draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that no layer owns. See
+            `draw_untracked_seed`. None means that such generators raise ValueError.
     """
 
     def __init__(self, generators: list[Generator], draw: Callable[[int], Sequence[tf.Tensor]],
@@ -72,7 +76,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment, and put new states of its seed generators into `mapping`, {variable id: state}."""
+        """Begin a segment of the stage, and put the new states into `mapping`, {variable id: state}."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)
@@ -104,7 +108,12 @@ def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, cal
 
 
 def draw_untracked_seed(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, position: int, number: int) -> tf.Tensor:
-    """For the segment at `position`, draw a seed `[2]` of generator `number`, which no layer owns."""
+    """Draw a seed `[2]` for a generator that no layer owns, such as Keras's global generator.
+
+    Args:
+        position: place of the segment in the model. A segment is a part of a stage.
+        number: number of the generator in the segment.
+    """
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     for data in (_UNTRACKED + position, number):
         seed = tf.random.experimental.stateless_fold_in(seed, data)
@@ -117,7 +126,7 @@ def is_generator(variable: keras.Variable) -> bool:
 
 
 def generators_of(layers: Iterable[keras.layers.Layer]) -> list[Generator]:
-    """Return the seed generators of some layers, in order. A shared one appears once for each of its layers."""
+    """Return the seed generators of some layers, in order. A shared generator appears once per layer."""
     layers = {id(layer): layer for layer in layers}.values()
     return [Generator(layer, state) for layer in layers for state in seed_generator_states([layer])]
 
@@ -128,7 +137,7 @@ def seed_generator_states(layers: Iterable[keras.layers.Layer]) -> list[keras.Va
 
 
 def make_global_generator() -> None:
-    """Create Keras's global seed generator if there is none. To be called before layers are traced."""
+    """Create Keras's global seed generator if there is none. Call this function before layers are traced."""
     random_state = random.getstate()  # from which Keras draws the seed
     try:
         with base_layer.outside_of_scopes(), tf.device('CPU:0'):

@@ -1,7 +1,4 @@
-"""How a function's results depend on the rows of a batch, found from its graph.
-
-An operation without a rule counts as mixing the rows. In `are_sums` it counts as working row by row.
-"""
+"""Analysis of a graph, to find how the results of a function depend on the rows of a batch."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -60,7 +57,7 @@ def of_function(function: Callable, *arguments: Any) -> Results:
     """Find how the results of a function depend on the rows of its arguments.
 
     Args:
-        *arguments: for each argument of `function`, the nest of `Value`s.
+        *arguments: one nest of `Value`s for each argument of `function`.
     """
     graphs = [_trace(function, arguments, place) for place in range(2)]  # of two batch sizes
     given = {tensor.ref(): value.dependence for tensor, value in zip(graphs[0].inputs, tf.nest.flatten(arguments))}
@@ -78,7 +75,7 @@ def of_graph(operations: Iterable[tf.Operation], other: tf.Graph, given: dict[An
     Args:
         operations: the operations of the trace with `row_rules.NUM_ROWS[0]` rows, in the graph's order.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
-        otherwise: rule for operations outside `row_rules.RULES`; returns one `Dependence`, or a list: one per result.
+        otherwise: rule for operations outside `row_rules.RULES`. It returns one `Dependence`, or one for each result.
     """
     found, others = dict(given), {operation.name: operation for operation in other.get_operations()}
     for operation in operations:
@@ -129,13 +126,16 @@ _ARE_SUMS = {row_rules.MEAN: False, row_rules.CONSTANT: False, row_rules.TOTAL: 
 
 def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]], constants: Iterable[tf.Tensor],
              other: tf.Graph) -> list[bool | None]:
-    """Return for each loss: True if it is a sum over the rows, False if a mean, None if uncertain.
+    """Find whether losses are sums over the rows.
 
     Args:
         losses: scalars in the graph of a stage, traced with `row_rules.NUM_ROWS[0]` rows.
-        inputs: for each input of the stage, the pair of its tensors in this trace and in the other.
+        inputs: for each input of the stage, the pair of tensors in this graph and in `other`.
         constants: tensors of the graph that count as constants, such as the moments of batch norms.
         other: graph of the trace with `row_rules.NUM_ROWS[1]` rows.
+
+    Returns:
+        For each loss, True for a sum, False for a mean, None if uncertain.
     """
     given = {one.ref(): row_rules.ROWS if row_rules.grown(one, two) else row_rules.CONSTANT for one, two in inputs}
     given.update({tensor.ref(): row_rules.CONSTANT for tensor in constants})
@@ -161,5 +161,5 @@ def _is_whole_number(tensor: tf.Tensor) -> bool:
 
 
 def _is_known(tensor: tf.Tensor) -> bool:
-    """Return whether a tensor's value is known while tracing, as a static shape is."""
+    """Return whether the value of a tensor is known while tracing."""
     return tf.get_static_value(tensor) is not None

@@ -1,7 +1,7 @@
-"""Rules for operations: how their results depend on the rows of a batch.
+"""Rules that say how the results of operations depend on the rows of a batch.
 
-A function is traced for two batch sizes. A rule says whether a result has rows; they are in the dimension that grows
-from trace to trace. If two dimensions grow, as with the differences of all pairs of rows, the result is MIXED.
+A function is traced for two batch sizes. The rows of a result are in the dimension whose size differs between the
+traces.
 """
 
 import enum
@@ -50,7 +50,7 @@ ROWS = Dependence(Form.ROWS)
 
 
 class Node(NamedTuple):
-    """An operation, traced twice, and the dependences of its inputs."""
+    """An operation in two traces, and the dependences of the inputs."""
 
     operation: tf.Operation
     other: tf.Operation
@@ -61,36 +61,37 @@ class Node(NamedTuple):
         return self.operation.inputs[place].shape.as_list()
 
     def value(self, place: int) -> Any:
-        """Return the value of a constant input; None if it is unknown or depends on the number of rows."""
+        """Return the value of an input, or None if the input is not a known constant."""
         return tf.get_static_value(self.operation.inputs[place]) if self.given[place] == CONSTANT else None
 
     @property
     def rows(self) -> list[int]:
-        """Positions of the inputs that have rows."""
+        """The positions of the inputs that have rows."""
         return [place for place, each in enumerate(self.given) if each.form is Form.ROWS]
 
 
 def of_numbers(first: Any, second: Any) -> Dependence:
-    """Return how a number depends on the number of rows, given its values in the two traces."""
+    """Return the dependence of a number, given the values of the number in the two traces."""
     if first == second:
         return CONSTANT
     return Dependence(Form.CONSTANT, 1) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED
 
 
 def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
-    """Return the dimensions that differ between the two traces; None if they are not known."""
+    """Return the dimensions that differ between the two traces, or None if the ranks differ or are unknown."""
     if one.shape.rank is None or one.shape.rank != two.shape.rank:
         return None
     return [axis for axis, (first, second) in enumerate(zip(one.shape, two.shape)) if first != second]
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Return the dependence, with its axis if it has rows; MIXED if the shapes in the traces contradict it."""
+    """Add the axis of the rows to a dependence. Return MIXED if the shapes contradict the dependence."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
     if value.form is not Form.ROWS:
         return value if axes == [] else MIXED
+    # Two dimensions differ if a result has, for example, the differences of all pairs of rows.
     if not axes or len(axes) > 1 or not (one.shape.is_fully_defined() and two.shape.is_fully_defined()):
         return MIXED
     first, second = one.shape[axes[0]], two.shape[axes[0]]
@@ -103,7 +104,6 @@ def _row_by_row(node: Node) -> Dependence:
 
 
 def _linear(node: Node) -> Dependence:
-    """Return the dependence of the input, but MIXED if a SUM is cast to integers."""
     is_rounded = node.operation.type == 'Cast' and not node.operation.outputs[0].dtype.is_floating
     return MIXED if is_rounded and node.given[0].form is Form.SUM else node.given[0]
 
@@ -121,7 +121,6 @@ def _product(node: Node, sign: int = 1) -> Dependence:
 
 
 def _added(node: Node) -> Dependence:
-    """Return the dependence of an addition."""
     given = [each for place, each in enumerate(node.given) if not _is_zero(node, place)] or node.given
     forms = {each.form for each in given}
     if Form.MIXED in forms or forms >= {Form.SUM, Form.ROWS}:
@@ -138,23 +137,22 @@ def _is_zero(node: Node, place: int) -> bool:
 
 
 def _reduced(node: Node, lost: Callable[[int], Dependence] = lambda power: MIXED) -> Dependence:
-    """Return the dependence of a reduction: `lost(power)` if it reduces over the rows."""
     value, axes, is_linear = node.given[0], _axes_of(node), node.operation.type in ('Sum', 'Mean')
     if value.form is Form.SUM and is_linear:
         return value
     if value.form is not Form.ROWS or axes is None or value.power and not is_linear:
         return MIXED
-    return lost(value.power) if value.axis in axes else value
+    return lost(value.power) if value.axis in axes else value  # `lost`: the rows themselves are reduced
 
 
 def _axes_of(node: Node, place: int = 1) -> set[int] | None:
-    """Return the axes of input 0 that input `place` lists, or None if unknown."""
+    """Return the axes that input `place` lists, or None if unknown."""
     value = node.value(place)
     return None if value is None else {int(axis) % len(node.sizes(0)) for axis in np.reshape(value, -1)}
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Return the dependence of an operation along some axes, which input `place` lists."""
+    """Return the dependence of an operation along the axes that input `place` lists."""
     axes = _axes_of(node, place)
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 
@@ -166,7 +164,7 @@ def _along_last(node: Node, count: int = 1) -> Dependence:
 
 
 def _first_is_batch(node: Node) -> Dependence:
-    """Return the dependence; MIXED unless only input 0 has rows, in dimension 0 (a convolution)."""
+    """Return the dependence of an operation such as a convolution."""
     return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
 
 
@@ -184,8 +182,8 @@ def _einsum(node: Node) -> Dependence:
 
 
 def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
-    """Return the dependence of a product. `is_summed`: for each input with rows, whether the rows are summed."""
-    if not any(is_summed):
+    """Return the dependence of a product that sums over some dimensions."""
+    if not any(is_summed):  # one entry for each input with rows
         return _row_by_row(node)
     return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED
 
@@ -195,20 +193,19 @@ def _half_square_sum(node: Node) -> Dependence:
 
 
 def _moved(node: Node, data: slice = slice(1)) -> Dependence:
-    """Return the common dependence of the inputs in slice `data`; MIXED if there is none or if rows are lost."""
+    """Return the dependence of an operation that only moves values of the inputs `data`."""
     value = node.given[data][0]
     is_kept = value.form is not Form.ROWS or _is_whole(node, data.start or 0)
     return value if is_kept and set(node.given[data]) == {value} else MIXED
 
 
 def _is_whole(node: Node, place: int = 0) -> bool:
-    """Return whether the first result has as many rows as input number `place`."""
+    """Return whether result 0 has as many rows as input `place`."""
     result, size = node.operation.outputs[0], node.sizes(place)[node.given[place].axis]
     return any(result.shape[axis] == size for axis in grown(result, node.other.outputs[0]) or [])
 
 
 def _reshaped(node: Node) -> Dependence:
-    """Return the dependence of a reshape."""
     value, result = node.given[0], node.operation.outputs[0]
     same = grown(result, node.other.outputs[0]) == [value.axis] and (
         node.sizes(0)[:value.axis] == result.shape[:value.axis].as_list())  # then rows stay together
@@ -216,7 +213,6 @@ def _reshaped(node: Node) -> Dependence:
 
 
 def _sliced(node: Node) -> Dependence:
-    """Return the dependence of a slice."""
     start, strides = node.value(1), node.value(3) if node.operation.type == 'StridedSlice' else 1
     if start is None or strides is None or np.min(strides) < 0:
         return MIXED
@@ -232,7 +228,6 @@ def _padded(node: Node) -> Dependence:
 
 
 def _gathered(node: Node) -> Dependence:
-    """Return the dependence of a gather."""
     is_by_row = node.operation.type == 'GatherV2' and node.operation.get_attr('batch_dims') > 0
     if node.rows == [0]:
         return _row_by_row(node) if _is_whole(node) else MIXED

@@ -1,4 +1,4 @@
-"""A stage: contiguous layers on one device, and its programs. Each program is traced once."""
+"""A stage of a pipeline, and the programs of the stage."""
 
 import copy
 import inspect
@@ -34,10 +34,10 @@ class Stage:
           └─────> StageLayers       the layers from which the functions are traced
 
     Args:
-        sources: for each input, the pair (stage, position): output number `position` of an earlier stage. Stage -1
-            means the pipeline's inputs. None: the input is the nest of the previous stage's outputs.
-        jit_compile: whether XLA compiles the stage's functions; some kinds of devices always compile them.
-        num_replicas: number of devices that have the stage, including this one.
+        sources: for each input, a pair (stage, position) that names an output of an earlier stage. Stage -1 means the
+            inputs of the pipeline. None means that the input is the nest of outputs of the previous stage.
+        jit_compile: whether XLA compiles the stage's functions. Some kinds of devices always compile the functions.
+        num_replicas: number of devices that run the stage, including this device.
     """
 
     # chooses the tensors that recompute='selective' retains, see `StageProgram.select`; set before the first step
@@ -55,14 +55,14 @@ class Stage:
         self._zeros: dict[tuple, Callable] = {}
 
     def on(self, device: str) -> 'Stage':
-        """Return a copy that shares all programs, for another replica's device of the same kind."""
+        """Return a copy for another device of the same kind. The copy shares all programs."""
         replica = copy.copy(self)
         replica.device, replica._zeros = device, {}
         return replica
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
-        """List of the trainable Keras variables of the layers, each once."""
+        """The trainable Keras variables of the layers, without duplicates."""
         return self._run.trainable_variables
 
     def variables(self) -> stage_layers.Variables:
@@ -76,14 +76,14 @@ class Stage:
 
     @property
     def repeated_or_masked_norms(self) -> list[keras.layers.BatchNormalization]:
-        """List of the batch norms called more than once, or with a mask, in any trace so far."""
+        """The batch norms that any trace so far calls repeatedly or with a mask."""
         traces = [[(each.norm, each.is_masked) for each in program.trace.norm_calls]
                   for program in self._programs.values()]
         return [norm for calls in traces for norm, is_masked in calls
                 if is_masked or [each for each, _ in calls].count(norm) > 1]
 
     def trainability(self) -> tuple:
-        """Return a key for the layers' settings and trainable variables. If the key changes, programs are outdated."""
+        """Return a key for settings and trainable variables of layers. Programs with another key are outdated."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         fixed = [setting for place, setting in settings(sublayers(self.layers)).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *fixed)
@@ -93,11 +93,11 @@ class Stage:
         self.jit_compile = jit_compile or device_kinds.must_compile(self.device)
 
     def forget_programs(self) -> None:
-        """Discard all programs, so that changed attributes of layers take effect."""
+        """Discard all programs. Changed attributes of layers then take effect."""
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
-        """Return zeros in the shape and type of each variable, made from `zero`, a float32 scalar 0."""
+        """Return zeros in the shape and type of each variable. `zero` is `MicroBatchIds.zero`."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
@@ -107,12 +107,12 @@ class Stage:
 
     def program(self, inputs: boundary.Boundary, structure: boundary.Structure, targets: Any, loss: Callable | None,
                 training: bool | None, by_layer: bool = False) -> stage_program.StageProgram:
-        """Return the `StageProgram` for these shapes, traced at the first call.
+        """Return the `StageProgram` for these shapes, and trace the program if needed.
 
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
             targets: on the last stage, the nest that `loss` compares with the outputs; () on other stages.
-            by_layer: whether the backward pass is to be cut at every segment, as recompute='layer' requires.
+            by_layer: whether the program has a backward pass for each segment, as recompute='layer' requires.
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)
@@ -129,7 +129,7 @@ class Stage:
         return self._programs[key, trainability]
 
     def _replica(self, index: tf.Tensor, micro_batch: tf.Tensor) -> collectives.Replica | None:
-        """Return the `Replica` for layers that work on a micro-batch; None if there is only one replica."""
+        """Return the `Replica` for a micro-batch, or None if there is only one replica."""
         num_replicas = self._num_replicas * collectives.current().count  # of all pipelines that train together
         if num_replicas == 1:
             return None
@@ -160,7 +160,7 @@ def sublayers(layers: list[keras.layers.Layer]) -> list[keras.layers.Layer]:
 
 
 def settings(layers: list[keras.layers.Layer]) -> dict[tuple[int, str], Any]:
-    """Return {(layer id, attribute name): value} for values that a trace treats as constants, such as numbers."""
+    """Return {(layer id, attribute name): value} for attributes that a trace treats as constants."""
     found = {(id(layer), name): _setting(value) for layer in layers for name, value in vars(layer).items()
              if not name.startswith('_') or _is_users(layer, name)}
     return {place: setting for place, setting in found.items() if setting is not _NONE}
@@ -198,7 +198,7 @@ def _refuse_changes(graph: tf.Graph, stage: int) -> None:
 
 
 def _changes(graph: tf.Graph, node: Any, place: int, num_inputs: int) -> bool:
-    """Return whether an operation changes the resource, such as a variable, at input number `place`."""
+    """Return whether an operation changes the variable or other resource at input `place`."""
     if node.op.startswith(_HARMLESS):
         return False
     bodies = [graph._get_function(name).cached_definition for name in graph_pieces.functions_of(node.attr.values())]

@@ -1,4 +1,4 @@
-"""Layers as a pure function: the values of their variables are arguments."""
+"""Layers as a pure function, which takes the values of variables as arguments."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Variables(NamedTuple):
 
 
 class LayerSegment:
-    """A segment that consists of one layer. A stage may recompute each of its segments separately."""
+    """A segment that consists of one layer. A stage may recompute each segment separately."""
 
     call_index = 0
 
@@ -36,16 +36,14 @@ class LayerSegment:
 
 
 class StageLayers:
-    """The contiguous layers of a stage, independent of its device.
+    """The contiguous layers of a stage.
 
     Args:
-        segments: functions `(nest, training) -> nest`, to run one after the other. Each has the attributes `layers`
-            (its built Keras layers), `call_index` (number of earlier calls of these layers in the model) and
-            `position` (its place in the model).
-        seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order. The random numbers
-            of a generator depend on its position in this list, not on the stage.
-        keeps_rows: whether gradients of embeddings stay sparse (`micro_batches.Rows`) for Keras's optimizers. If so,
-            they are not summed.
+        segments: functions `(nest, training) -> nest`, which run one after the other. The attribute `layers` of a
+            segment has built Keras layers. The attribute `call_index` counts earlier calls of these layers. The
+            attribute `position` is the place of the segment in the model.
+        seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order.
+        keeps_rows: whether gradients of embeddings stay sparse. Sparse gradients are not summed.
     """
 
     def __init__(self, index: int, segments: Iterable[Any], seed_generators: list[random_seeds.Generator],
@@ -56,14 +54,14 @@ class StageLayers:
         self.layers = _without_doubles(layer for segment in segments for layer in segment.layers)
         self._num_seed_generators = len(seed_generators)
         identities = set(map(id, self.layers))
-        # places of the stage's own generators among those of the whole model
+        # places of the stage's own generators in the whole model, on which the random numbers depend
         self.seed_positions = [
             place for place, generator in enumerate(seed_generators) if id(generator.layer) in identities]
         self._own_seed_generators = [seed_generators[place] for place in self.seed_positions]
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
-        """List of the trainable Keras variables of the layers, each once."""
+        """The trainable Keras variables of the layers, without duplicates."""
         return base_layer.trained_variables(self.layers)
 
     def variables(self) -> Variables:
@@ -76,14 +74,15 @@ class StageLayers:
     def call(self, inputs: Any, values: Variables, step: tf.Tensor, seeds: random_seeds.Seeds, training: bool | None,
              by_layer: bool = False,
              watch: Callable[[tf.Tensor], Any] = lambda tensor: None) -> tuple[list, stage_scope.StageScope]:
-        """Run layers on one micro-batch, with `values` as variables.
-
-        Return the nests of tensors (inputs, then each segment's results), and the scope: what layers read and assigned.
+        """Run the layers on one micro-batch, with `values` as variables.
 
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
-            by_layer: whether a weight has a separate gradient for each segment that uses it.
-            watch: function of a tensor, called with every value of a trainable variable that layers may read.
+            by_layer: whether a weight has a separate gradient for each segment that uses the weight.
+            watch: function that is called with every tensor that layers may read as a trainable variable.
+
+        Returns:
+            Pair of a list and the scope of the call. The list has the inputs, then the results of each segment.
         """
         nests, scope = [inputs], stage_scope.StageScope(self.variables(), values, seeds, watch)
         with (scope, base_layer.training_step(step), patches.checking_custom_gradients(scope.refuse_hidden_weights),
@@ -105,7 +104,7 @@ class StageLayers:
         return random_seeds.Seeds(self._own_seed_generators, draw, draw_untracked)
 
     def given_seeds(self, rows: tf.Tensor) -> random_seeds.Seeds:
-        """Return seeds for `call` from `rows`, int32 `[generators of the stage, 2]`."""
+        """Return seeds for `call` from an int32 tensor `[generators of the stage, 2]`."""
         return random_seeds.Seeds(self._own_seed_generators, lambda call_index: tf.unstack(rows))  # equal in all calls
 
 

@@ -1,4 +1,4 @@
-"""Functions of one stage for one set of shapes: forward, recompute, and several forms of backward."""
+"""Forward and backward functions of one stage for one set of shapes."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class NeededGradients(NamedTuple):
     weights: tuple[int, ...]  # positions in `Trace.weights`: weights that a loss depends on
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to compute."""
+        """Return whether any gradient is needed."""
         return bool(self.inputs or self.weights)
 
 
@@ -46,7 +46,7 @@ NOTHING_NEEDED = NeededGradients((), ())
 
 
 class ActionResult(NamedTuple):
-    """The result of a stage's action. Each kind of action fills in its own fields."""
+    """The result of a stage's action. Each kind of action sets only some of the fields."""
 
     # the call, which the next action on its device waits for; None: nothing had to be computed
     operation: tf.Operation | None
@@ -76,15 +76,14 @@ class StageProgram:
                                                                             -> gradients of its inputs, new sums
 
     Residuals are tensors that the forward pass computes and the backward pass reads. The bridge has the tensors that
-    the first half of a split backward pass computes and the second half reads. Frozen weights, and inputs that depend
-    on no trained weight, get no gradient. A backward function takes the sums of weight gradients over the micro-batches
-    so far, and returns the new sums. So only one copy of the sums exists.
+    `backward_inputs` computes and `backward_weights` reads. The sums are sums of weight gradients over the
+    micro-batches so far.
 
     Args:
-        inline: whether functions become a part of the program that calls them.
-        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s; the targets
-            are a nest of these, or () if there is no loss.
-        by_layer: whether `backward_segment` is needed; a segment is a piece that a stage may recompute separately.
+        inline: whether functions become a part of the program that calls the functions.
+        specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s. The targets
+            are a nest of `tf.TensorSpec`s, or () if there is no loss.
+        by_layer: whether `backward_segment` is needed. A segment is a part that a stage may recompute separately.
     """
 
     def __init__(self, run: stage_layers.StageLayers, jit_compile: bool, inline: bool, replica_of: Callable,
@@ -109,7 +108,7 @@ class StageProgram:
         self._cuts: dict[NeededGradients, stage_trace.StageCut] = {}
 
     def forward(self, arguments: Arguments, retained: Retained, needed: NeededGradients) -> ActionResult:
-        """Build the forward action in the current graph. If `needed` is `NOTHING_NEEDED`, nothing is retained."""
+        """Build the forward action in the current graph. With `NOTHING_NEEDED`, the action retains nothing."""
         given, results, tensors = _by_ref(self._all_arguments, tf.nest.flatten(arguments)), self.trace.results, []
         if needed:
             cut = self._cut(needed)
@@ -120,7 +119,7 @@ class StageProgram:
 
     def recompute(self, in_flight: Values, wanted: Literal['residuals', 'between'],
                   needed: NeededGradients) -> ActionResult:
-        """Recompute the `wanted` tensors that are not in flight: residuals, or tensors between segments."""
+        """Recompute `wanted` tensors that are not in flight. 'between' means the tensors between segments."""
         missing = [tensor for tensor in getattr(self._cut(needed), wanted) if tensor.ref() not in in_flight]
         if not missing:
             return ActionResult(None, in_flight)
@@ -130,11 +129,11 @@ class StageProgram:
 
     def backward(self, in_flight: Values, gradients: list[tf.Tensor], sums: list,
                  needed: NeededGradients) -> ActionResult:
-        """Build the backward action, which recomputes missing residuals without returning them.
+        """Build the backward action, which recomputes missing residuals.
 
         Args:
-            gradients: one per differentiable output; if the stage has the loss, only the gradient of the loss. If
-                layers add losses, their gradient comes last.
+            gradients: gradients of the differentiable outputs. A stage with the loss takes the gradient of the loss
+                instead. The gradient of losses that layers add comes last.
             sums: for each needed weight, the sum of its gradients over the micro-batches so far.
         """
         cut, name = self._cut(needed), 'backward'
@@ -147,7 +146,7 @@ class StageProgram:
         return ActionResult(operation, input_gradients=input_gradients, sums=new_sums)
 
     def backward_inputs(self, in_flight: Values, gradients: list[tf.Tensor], needed: NeededGradients) -> ActionResult:
-        """Build the first half of a split backward action, for the input gradients; see `backward`."""
+        """Build the half of a split backward action that computes input gradients. See `backward`."""
         cut, in_flight = self._cut(needed), {**in_flight, **_by_ref(self.trace.given_gradients, gradients)}
         if not needed.inputs:
             return ActionResult(None, in_flight)
@@ -157,7 +156,7 @@ class StageProgram:
                             input_gradients=_look_up(values, cut.input_gradients))
 
     def backward_weights(self, in_flight: Values, sums: list, needed: NeededGradients) -> ActionResult:
-        """Build the second half of a split backward action, for weights. `in_flight` comes from `backward_inputs`."""
+        """Build the half of a split backward action that computes sums. `in_flight` is from `backward_inputs`."""
         cut = self._cut(needed)
         values, operation = self._call(
             ('backward_weights', needed), {**in_flight, **self._sums(sums, needed)}, tf.nest.flatten(cut.sums),
@@ -170,8 +169,8 @@ class StageProgram:
 
         Args:
             in_flight: tensors of earlier actions on the micro-batch, including all tensors between the segments.
-            gradients: one per differentiable segment output, or one for the loss; then one for added losses, if any.
-            sums: as in `backward`; in the result, only the sums of this segment's weights are new.
+            gradients: as in `backward`, but for the outputs of the segment.
+            sums: as in `backward`. The result has all sums, with changes only for weights of this segment.
         """
         trace, cut, added = self.trace, self._cut(needed), self.of_added_losses(self.trace.given_gradients)
         is_last, num_given = index == len(trace.between), len(gradients) - len(added)
@@ -188,7 +187,7 @@ class StageProgram:
                             sums=[new.get(place, value) for place, value in enumerate(sums)])
 
     def keeps_rows(self, position: int) -> bool:
-        """Return whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`, which are not summed."""
+        """Return whether the gradient of `Trace.weights[position]` is `micro_batches.Rows`."""
         return self.trace.given_sums[position] is None
 
     def first_segment(self, needed: NeededGradients) -> int:
@@ -202,7 +201,7 @@ class StageProgram:
         """Compute the weight of a micro-batch's loss without running the stage.
 
         Raises:
-            WeightUnknownError: the weight depends on more than targets and id.
+            WeightUnknownError: the weight depends on more than these arguments.
         """
         weight = self.trace.results.metrics['loss'][1]
         given = tf.nest.flatten((self._arguments.targets, self._arguments.micro_batch_id))
@@ -218,14 +217,14 @@ class StageProgram:
         return self._call('total_weight', feeds, [weight])[0][weight.ref()]
 
     def select(self, needed: NeededGradients, choose: Callable) -> None:
-        """On the first call for `needed`, choose the tensors that `forward` retains with `retained='selected'`.
+        """Choose the tensors that `forward` retains with `retained='selected'`.
 
         Args:
-            choose: function that takes three lists (operations of the forward pass, residuals, and tensors that exist
-                in any case) and returns the list of tensors to keep.
+            choose: function that returns the list of tensors to retain. It takes the list of operations of the forward
+                pass, the list of residuals, and the list of tensors that exist in any case.
         """
         cut = self._cut(needed)
-        if not cut.is_selected:
+        if not cut.is_selected:  # later calls for `needed` change nothing
             found = graph_pieces.ancestors(tf.nest.flatten(self.trace.results) + cut.residuals)
             forward = [operation for operation in self.graph.get_operations() if operation in found]
             given = [*self._all_arguments, *cut.unrepeatable, *graph_pieces.known_shapes(self.graph),
@@ -252,14 +251,14 @@ class StageProgram:
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
-        """Return a list with the gradient of the added losses; [] if layers add none."""
+        """Return a list with the gradient of the added losses, or [] if layers add no losses."""
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:
-        """Return for each added loss: True if it is a sum over rows, False if a mean, None if uncertain.
+        """Find whether the added losses are sums over rows. See `row_dependence.are_sums`.
 
         Args:
-            other: program of the same stage with `row_rules.NUM_ROWS[1]` rows; this one has `row_rules.NUM_ROWS[0]`.
+            other: program of the stage for `row_rules.NUM_ROWS[1]` rows. This program has `row_rules.NUM_ROWS[0]` rows.
         """
         inputs = list(zip(*map(tf.nest.flatten, (self._arguments.inputs, other._arguments.inputs))))
         moments = [moment for call in self.trace.norm_calls for moment in (call.mean, call.variance)]
@@ -267,13 +266,8 @@ class StageProgram:
 
     def _call(self, key: Any, values: Values, outputs: list[tf.Tensor], feeds: Sequence[tf.Tensor] = (),
               side_effects: Sequence[tf.Operation] = ()) -> tuple[Values, tf.Operation | None]:
-        """Call the piece of the graph that computes `outputs`.
-
-        Args:
-            key: names the piece, which is cut out of the graph at the first call.
-            feeds: more tensors that the piece may take as inputs. Only those in `values` are used.
-        """
-        if key not in self._pieces:
+        """Call the piece of the graph that computes `outputs`."""
+        if key not in self._pieces:  # pieces are cut out of the graph when they are needed
             given = [*self._all_arguments, *self.trace.given_gradients, *self._given_sums]
             feeds = [tensor for tensor in [*given, *feeds] if tensor.ref() in values]
             name = key if isinstance(key, str) else key[0]

@@ -1,4 +1,4 @@
-"""Scope of a traced stage, in which layers read and assign tensors instead of Keras variables."""
+"""The scope in which layers of a traced stage use tensors instead of Keras variables."""
 
 import collections
 import math
@@ -13,7 +13,7 @@ from lingpipe.stages import boundary, graph_pieces, random_seeds
 
 
 class NormCall(NamedTuple):
-    """A call of a batch norm that normalized by the moments of its inputs. Tensors are `[channels]`."""
+    """A call of a batch norm that computes moments of the inputs. Tensors have shape `[channels]`."""
 
     norm: Any  # the `keras.layers.BatchNormalization`
     mean: tf.Tensor
@@ -31,7 +31,7 @@ class Version(NamedTuple):
 
 
 class StageScope(keras.StatelessScope):
-    """Replaces Keras variables by tensors while layers run on one micro-batch.
+    """A scope that replaces Keras variables by tensors while layers run on one micro-batch.
 
     ::
 
@@ -42,11 +42,12 @@ class StageScope(keras.StatelessScope):
                          moments of a batch norm
                          anything else              later reads return the assigned value
 
-    No gradient passes through an assigned value. In Keras, too, gradients do not pass through a variable.
+    As in Keras, no gradient passes through an assigned value.
 
     Args:
-        variables: `Variables` of the stage; `values` are their values, as tensors.
-        watch: function, called with each tensor that layers read instead of a trainable variable.
+        variables: `Variables` of the stage.
+        values: `Variables` with the tensor for each variable.
+        watch: function that is called with each tensor that layers read instead of a trainable variable.
     """
 
     def __init__(self, variables: Any, values: Any, seeds: Any, watch: Callable[[tf.Tensor], Any]) -> None:
@@ -71,7 +72,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin segment number `index` of the stage. With `separate`, the segment gets its own gradients."""
+        """Begin segment number `index` of the stage. If `separate`, the segment has separate gradients."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:
@@ -88,7 +89,7 @@ class StageScope(keras.StatelessScope):
         return self.state_mapping[id(variable)]
 
     def add_loss(self, loss: Any) -> None:
-        """Record a tensor; its sum is added to the loss. Keras calls this method."""
+        """Record a loss of a layer. Keras calls this method."""
         super().add_loss(loss)
         self.added_losses.append(loss)
 
@@ -105,7 +106,7 @@ class StageScope(keras.StatelessScope):
         self._add_version(variable)
 
     def _require_reachable(self, tensor: Any, what: str, advice: str) -> None:
-        """Raise ValueError if a tensor is inside a loop, branch or function, where the stage cannot read it."""
+        """Raise ValueError if a tensor is inside a loop, branch or function."""
         if tf.is_tensor(tensor) and getattr(tensor, 'graph', self._graph) is not self._graph:
             raise ValueError(
                 f'A layer {what} inside a tf.while_loop, tf.cond, tf.map_fn or tf.function of its own, out of which a '
@@ -113,7 +114,7 @@ class StageScope(keras.StatelessScope):
 
     def record(self, norm: keras.layers.BatchNormalization, inputs: Any, mask: Any, mean: tf.Tensor,
                variance: tf.Tensor) -> None:
-        """Record the moments that a batch norm has computed; see `patches.recording_moments`."""
+        """Record the moments that a batch norm has computed. See `patches.recording_moments`."""
         self._require_reachable(mean, f'calls the batch norm {norm.name!r} in training', 'Call it outside of the loop')
         if mean.shape != norm.moving_mean.shape:  # [] for one channel with a mask
             mean, variance = (tf.reshape(value, norm.moving_mean.shape) for value in (mean, variance))
@@ -121,7 +122,7 @@ class StageScope(keras.StatelessScope):
         self._deferred.update([id(norm.moving_mean), id(norm.moving_variance)])
 
     def refuse_hidden_weights(self, results: Any, arguments: Any) -> None:
-        """Raise ValueError if a custom-gradient function captures a weight; see `patches.checking_custom_gradients`."""
+        """Raise ValueError if a function with a custom gradient captures a weight."""
         stops = frozenset(tensor.ref() for tensor in tf.nest.flatten(arguments) if tf.is_tensor(tensor))
         results = [tensor for tensor in tf.nest.flatten(results) if tf.is_tensor(tensor) and tensor.ref() not in stops]
         if not results:
@@ -154,7 +155,7 @@ class StageScope(keras.StatelessScope):
 
 
 def _count(inputs: Any, mask: Any, norm: keras.layers.BatchNormalization) -> tf.Tensor:
-    """Return the number of values in the mean of each channel, as a tensor `[channels]`."""
+    """Return the number of values in each channel, as a tensor `[channels]`."""
     if mask is not None:
         weights = tf.broadcast_to(tf.cast(mask, 'float32')[..., tf.newaxis], tf.shape(inputs))
         return tf.reduce_sum(weights, norm._reduction_axes)

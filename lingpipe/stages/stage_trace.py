@@ -1,4 +1,4 @@
-"""One trace of a stage: forward and backward pass together, as tensors of one graph."""
+"""The trace of a stage, with forward and backward pass in one graph."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
     """Return the function to trace, which appends its `Trace` to `traces`.
 
     Args:
-        replica_of: takes numbers (replica, micro-batch in the replica); returns a `collectives.Replica` or None.
+        replica_of: function `(replica, number_in_replica)` of `MicroBatchId` fields. It returns a `Replica` or None.
         by_layer: whether gradients between the segments are needed.
     """
 
@@ -101,7 +101,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """Number of rows of a micro-batch. If it is empty, its tensors have one row to ignore."""
+    """The number of rows of a micro-batch, which may be empty."""
 
     def __init__(self, count: tf.Tensor, inputs: Any) -> None:
         self._count = count
@@ -119,7 +119,7 @@ class _Rows:
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return two scalars, the sum of loss * factor and the number of rows; [] without losses."""
+        """Return the sum of loss * factor and the number of rows, or [] without losses."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
@@ -151,7 +151,7 @@ def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions
 
 
 def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
-    """Return {position of a weight: given sum plus new gradients} for weights that have gradients."""
+    """Return {position of the weight: new sum} for the weights that have gradients."""
     sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]
@@ -190,27 +190,27 @@ class StageCut:
 
     @functools.cached_property
     def residuals(self) -> list[tf.Tensor]:
-        """Tensors that the forward pass computes from its arguments and that the backward pass reads."""
+        """The tensors that the forward pass computes and that the backward pass reads."""
         from_arguments = graph_pieces.descendants(self._graph, self._arguments + self.unrepeatable)
         return [tensor for tensor in self._read_by(self._later & self._needed)
                 if tensor.op not in self._later and tensor.op in from_arguments and tensor.ref() not in self._given]
 
     @functools.cached_property
     def bridge(self) -> list[tf.Tensor]:
-        """Tensors that are computed for the input gradients, and that the weight gradients need too."""
+        """The tensors that are computed for the input gradients and that the weight gradients need too."""
         first = graph_pieces.ancestors(self.input_gradients) & self._later
         second = (graph_pieces.ancestors(tf.nest.flatten(self.sums)) & self._later) - first
         return [tensor for tensor in self._read_by(second) if tensor.op in first and tensor.op.inputs]
 
     @functools.cached_property
     def between(self) -> list[tf.Tensor]:
-        """Tensors between segments, and unrepeatable tensors; no arguments, no duplicates."""
+        """The tensors between segments, and the unrepeatable tensors."""
         tensors = tf.nest.flatten(self._between) + self.unrepeatable
         return list({tensor.ref(): tensor for tensor in tensors if tensor.ref() not in self._given}.values())
 
     @functools.cached_property
     def unrepeatable(self) -> list[tf.Tensor]:
-        """Tensors that backward passes need and that a recomputation might change, such as random numbers."""
+        """The needed tensors that a recomputation might change, such as random numbers."""
         operations = self._needed - self._later
         return [tensor for operation in self._graph.get_operations() if operation in operations
                 for tensor in operation.outputs if operation.op_def.is_stateful and operation.type != 'ReadVariableOp']

@@ -16,21 +16,17 @@ _NUM_TRIES = 20
 
 
 class TimeStamps:
-    """Makes operations that read the clock.
-
-    `tf.timestamp` is stateful. A `tf.function` runs stateful operations in program order, so the devices would work one
-    after the other. Each timestamp is therefore a separate function, called by a stateless operation. The function's
-    arguments are the tensors that the timestamp waits for.
-    """
+    """A builder of operations that read the clock."""
 
     def __init__(self) -> None:
         self._functions = {}
 
     def when_ready(self, tensors: Any) -> tf.Tensor:
-        """Build a timestamp (float64 seconds since 1970) on the current device. It waits for all `tensors`."""
+        """Build a timestamp, in seconds since 1970, on the current device. The timestamp waits for all `tensors`."""
         dtypes = tuple(tensor.dtype for tensor in tensors)
         if dtypes not in self._functions:
             self._functions[dtypes] = _stamp_function(dtypes)
+        # `tf.timestamp` is stateful: without this stateless call, devices would work one after the other.
         stamp, = tf.raw_ops.PartitionedCall(args=tensors, Tout=[tf.float64], f=self._functions[dtypes])
         stamp.set_shape([])
         return stamp
@@ -54,10 +50,10 @@ def _stamp_function(dtypes):
 
 
 class Clocks:
-    """Measures, when first needed, how far ahead each machine's clock is.
+    """The differences between the clocks of other machines and the local clock.
 
-    Each machine is asked for its time several times, and the fastest answer is used. The answered time is assumed to
-    lie midway between question and answer, as in NTP (RFC 5905, section 8)::
+    Each machine is asked for the time repeatedly, and the fastest answer is used. The answered time is assumed to lie
+    midway between question and answer, as in NTP (RFC 5905, section 8)::
 
         here    asked ────────────┬──────────── answered        offset = time there - (asked + answered) / 2,
                                   │                             wrong by at most (answered - asked) / 2
@@ -68,7 +64,7 @@ class Clocks:
         self._offsets = {}
 
     def offset(self, device: str) -> float:
-        """Return how many seconds the clock of a device is ahead of the local clock. 0: the device is local."""
+        """Return how many seconds the clock of a device is ahead of the local clock."""
         if tf.DeviceSpec.from_string(device).job in (None, 'localhost', 'chief'):
             return 0.0
         host = device_kinds.host_of(device)
@@ -89,16 +85,15 @@ def _time_of(host):
 
 
 class ActionTimes:
-    """Observer of an `executor.Execution`. It timestamps the start and the end of every stage call.
+    """An observer that timestamps the start and the end of every stage call.
 
-    A call begins when its arguments are on its device and the previous call there has ended. So waiting is not
-    measured. Other calls get the results only after the end is timestamped, or they could begin too early::
+    A call begins when the arguments and the device are ready. Other calls get the results after the end::
 
         previous end ──┬──> begin ──> call ──> end ──┬──> next begin
         arguments ─────┘                │            v
                                         └─────────> results ──> other devices
 
-    Make one `ActionTimes` per traced graph.
+    Each traced graph needs a separate `ActionTimes`.
 
     Args:
         clock_offset: function of a device's name, such as `Clocks.offset`.
@@ -120,7 +115,7 @@ class ActionTimes:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call between two timestamps. Results wait for the second timestamp. See `executor.PassOptions`."""
+        """Build a call between two timestamps. See `executor.PassOptions`."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
             done = build(*arguments)
@@ -130,21 +125,22 @@ class ActionTimes:
         end = self._stamps.when_computed(operation.outputs[0], operation.device)
         kind = RECOMPUTE if build.__name__ == 'recompute' else action.kind
         self._calls.append(((replica, action._replace(kind=kind)), begin, end))
-        with tf.control_dependencies([end]):
+        with tf.control_dependencies([end]):  # else other calls could begin too early
             late = _map_tensors(lambda tensor: tf.identity(tensor) if tensor.op is operation else tensor, done)
         return late._replace(operation=end.op)
 
     def stamps(self) -> tf.Tensor:
-        """Build start and end times in the traced graph: float64 `[calls, 2]`, in seconds since 1970."""
+        """Build a float64 tensor `[calls, 2]` of start and end times, in seconds since 1970."""
         with tf.device('CPU:0'):
             return tf.stack([tf.stack([begin, end]) for _, begin, end in self._calls])
 
     def spans(self, schedule: schedule_type.Schedule, stamps: Any) -> tuple:
-        """Return a `Span` for each action of a step, sorted by start. `stamps` has the values of `self.stamps()`.
+        """Return a `Span` for each action of a step, sorted by start.
 
-        An action of several calls, such as a backward pass in segments, lasts from the first to the last call. An
-        action without computation has no call. It takes no time, and starts when the previous action on its device
-        ends. Recomputations are separate actions.
+        Recomputations are separate actions. An action without a call takes no time.
+
+        Args:
+            stamps: array with the values of `self.stamps()`.
         """
         spans = [Span(replica * schedule.num_devices + schedule.device_of(action.stage), action, *moments)
                  for replica, times in self._times(stamps).items()
@@ -152,11 +148,12 @@ class ActionTimes:
         return tuple(sorted(spans, key=lambda span: (span.start, span.end, span.device)))
 
     def _times(self, stamps):
-        """Return {replica: {`Action`: (begin, end)}}."""
+        """Return a dictionary from replica to {action: (begin, end)}."""
         times = {}
         for ((replica, action), _, stamp), moments in zip(self._calls, stamps.tolist()):
             begin, end = (moment - self._clock_offset(stamp.device) for moment in moments)
             of_replica = times.setdefault(replica, {})
+            # An action of several calls, such as a backward pass in segments, begins with the first call.
             first, _ = of_replica.get(action, (begin, end))
             of_replica[action] = first, end
         return times
@@ -179,7 +176,7 @@ def _tensors_in(nest):
 
 
 def _map_tensors(function, nest):
-    """Map the tensors of a nest."""
+    """Apply a function to each tensor of a nest."""
     if tf.is_tensor(nest):
         return function(nest)
     if isinstance(nest, dict):  # unlike in `tf.nest`, keys need not be sortable

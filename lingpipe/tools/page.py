@@ -36,7 +36,7 @@ $sections
 
 
 def element(tag: str, text: str, kind: str | None = None) -> str:
-    """Return an HTML element with a text. Long lines of a 'pre' wrap, or scroll if `kind` is 'table'."""
+    """Return an HTML element with a text. `kind` is the CSS class."""
     attribute = f' class="{kind}"' if kind else ''
     return f'<{tag}{attribute}>{html.escape(text)}</{tag}>'
 
@@ -47,13 +47,13 @@ def table(text: str) -> str:
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Return a paragraph that says why a part is missing and, with `command`, how to add the part."""
+    """Return a paragraph about a missing part of the page. The `command` adds this part."""
     remedy = f' To add it: <code>{html.escape(command)}</code>' if command else ''
     return f'<p class="missing">{html.escape(reason)}{remedy}</p>'
 
 
 def folded(summary: str, content: str) -> str:
-    """Return HTML whose content is shown when its summary is clicked."""
+    """Return HTML that shows `content`, which is HTML, after a click on `summary`."""
     return f'<details><summary>{html.escape(summary)}</summary>{content}</details>'
 
 
@@ -69,7 +69,12 @@ def figure(drawn: drawing.Figure, description: str) -> str:
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
-    """Return a page that needs no other file. `introduction` is HTML. `sections` is {heading: parts as HTML}."""
+    """Return a page that needs no other file.
+
+    Args:
+        introduction: parts as HTML.
+        sections: dictionary from heading to parts as HTML.
+    """
     anchors = {name: name.lower().replace(' ', '-') for name in sections}
     written = _PAGE.substitute(
         title=html.escape(title), introduction='\n'.join(introduction),

@@ -1,4 +1,4 @@
-"""Comparison of a plan with the TPU compiler's own figures."""
+"""Comparison of a plan with the figures of the TPU compiler."""
 
 import itertools
 from typing import NamedTuple
@@ -35,7 +35,7 @@ class CompiledDevice(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Sum of all kinds of memory, in bytes."""
+        """The sum of all kinds of memory, in bytes."""
         return sum(getattr(self, kind) for kind in _KINDS)
 
     @property
@@ -46,7 +46,7 @@ class CompiledDevice(NamedTuple):
 
 def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_compiler.TpuCompiler,
                    topology: str, fast: bool = False) -> list[CompiledDevice]:
-    """Compile every function of a step for a TPU. Return each device's memory.
+    """Compile every function of a step for a TPU. Return the memory of each device.
 
     Raises:
         TpuCompileError: the compiler refused a program.
@@ -58,7 +58,7 @@ def compile_stages(step: stage_calls.StepCalls, num_slots: float, compiler: tpu_
 
 
 def _programs(calls, compiler, topology, fast):
-    """Compile each distinct program once. Return {function name: `CompiledProgram`}."""
+    """Compile each distinct program once."""
     programs, by_text = {}, {}
     for call in calls:
         name = _function_name(call)
@@ -78,7 +78,7 @@ def _lower(operation):
 
 
 def _sizes(calls, programs):
-    """Return {`tensor.ref()`: bytes on the device}."""
+    """Return the bytes of each tensor on the device."""
     sizes = {}
     for call in calls:
         tensors = [*call.operation.inputs, *call.operation.outputs]
@@ -111,7 +111,7 @@ def _device(step, device, num_slots, programs, sizes, limit):
 
 
 def _lifetimes(calls, lasting):
-    """Return {`tensor.ref()`: (first, last)}: the tensor exists from call number `first` to call number `last`."""
+    """Return the first and the last call during which each tensor exists."""
     # Each sum begins as zeros. They wait for no call, so they exist from the start.
     lifetimes = {tensor.ref(): (0, 0) for call in calls for tensor in call.sums}
     for index, call in enumerate(calls):
@@ -125,7 +125,7 @@ def _lifetimes(calls, lasting):
 
 
 def _held(lifetimes, sizes, temporaries):
-    """Return the bytes in use at each call, without tensors that exist during the whole step."""
+    """Return the bytes in use at each call, without the variables of the layers."""
     changes = [0] * (len(temporaries) + 1)
     for ref, (first, last) in lifetimes.items():
         changes[first] += sizes[ref]
@@ -144,20 +144,16 @@ def _function_name(call):
 
 
 def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | None = None) -> str:
-    """Compare a plan with the TPU compiler's figures. Nothing is allocated.
-
-    With tpu_route='spmd', one program for all devices is compiled, as if one replica had the whole batch. With other
-    routes, each device has its own programs. 'auto' takes the route that a training run on `topology` takes.
+    """Compare a plan with the figures of the TPU compiler. No TPU is needed.
 
     Args:
-        topology: TPUs to compile for, such as 'v5e:2x2'. Each device of the plan stands for one device of the TPUs.
+        topology: TPUs to compile for, such as 'v5e:2x2'.
 
     Returns:
         Text that names the compiled route, and shows the figures of planner and compiler side by side.
 
     Raises:
-        ValueError: the topology is unknown or too small, a training run on it would be refused, micro-batches differ in
-            size, or there are too few equal layers.
+        ValueError: the params cannot be compiled for the topology.
         TpuCompileError: the compiler is not installed, or failed.
     """
     tpu_compiler.check_room(topology, planned.params.task.body.num_partitions, planned.params.task.body.num_replicas)
@@ -175,12 +171,9 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Return the params to compile with, and a sentence on their `tpu_route`.
-
-    Raise ValueError if training would refuse the params, even if only after it started the TPU system.
-    """
+    """Return the params to compile with, and a sentence on the route."""
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
-    tpu_system.validate_route(params, 'train')
+    tpu_system.validate_route(params, 'train')  # with the calls below, refuses what training would refuse
     if params.task.body.tpu_route == 'auto':
         chosen, sentence = tpu_system.choice(params, mesh)
     else:
@@ -193,7 +186,7 @@ def _route(params, topology):
 
 def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, topology: str,
                  fast: bool = False) -> list[CompiledDevice]:
-    """Compile every function of a plan's devices. See `compile_stages`."""
+    """Compile every function of a plan. See `compile_stages`."""
     task, specs, target_specs = _task_and_specs(planned.params)
     pipe = stage_calls.unallocated_pipeline(
         experiment.body_params(planned.params).Set(partition_by=planned.plan.ends), specs)
@@ -203,10 +196,10 @@ def compile_plan(planned: planning.Planned, compiler: tpu_compiler.TpuCompiler, 
 
 def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompiler,
                     topology: str) -> tpu_compiler.CompiledProgram:
-    """Compile an experiment's training step as one program for all cores. `params` must have no 'auto'.
+    """Compile an experiment's training step as one program for all cores. No param may be 'auto'.
 
     Raises:
-        ValueError: there are too few equal layers; the message says what to do.
+        ValueError: there are too few equal layers.
     """
     task, input_specs, target_specs = _task_and_specs(params)
     p, train = experiment.body_params(params), params.train

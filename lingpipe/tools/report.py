@@ -1,4 +1,4 @@
-"""The mode `report`: a page of HTML about a run. It needs no server, network or other file.
+"""The mode `report`, which writes a page of HTML about a run. The page needs no server, network or other file.
 
 ::
 
@@ -7,7 +7,7 @@
     trace/timeline.png ─────────────> timeline         │
     params ──> plan ────────────────> memory, timeline ┘
 
-If a run has not written something, the page names the command that writes it.
+If a part is missing, the page names the command that adds the part.
 """
 
 import datetime
@@ -28,7 +28,7 @@ _NUM_SAMPLES = 5
 
 
 class _Written(NamedTuple):
-    """The contents of the event files in a folder. If a step has several values, only the last counts."""
+    """The contents of the event files in a folder."""
 
     scalars: dict[str, list[tuple[int, float]]]  # dictionary from name to the list of pairs (step, value), by step
     texts: dict[str, list[tuple[int, str]]]  # dictionary from name to the list of pairs (step, text), by step
@@ -39,7 +39,7 @@ class Report:
     """The report of a run.
 
     Args:
-        program: the command `lingpipe` as the user typed it. Commands on the page begin with it.
+        program: the command `lingpipe` as the user typed it. Commands on the page begin with this text.
 
     Raises:
         TrainingError: there is no such log directory.
@@ -123,7 +123,7 @@ class Report:
 
     @functools.cached_property
     def _plan(self):
-        """The `Planned` of the params, or a text that says why no plan can be made."""
+        """The plan of the run, or a text that says why there is no plan."""
         try:
             return planning.plan(self._params)
         except ValueError as error:
@@ -174,7 +174,7 @@ class Report:
 
 
 def _read(folder):
-    """Read the event files of a folder. A missing folder gives empty contents."""
+    """Read the event files of a folder, which may be missing."""
     if not tf.io.gfile.isdir(folder):
         return _Written({}, {})
     scalars, texts, times = {}, {}, []
@@ -192,6 +192,7 @@ def _read(folder):
 
 
 def _values(events):
+    # Only the last value of a step counts.
     return sorted({event.step: tf.make_ndarray(event.tensor_proto).item() for event in events}.items())
 
 

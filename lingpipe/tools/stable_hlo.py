@@ -1,4 +1,4 @@
-"""Programs as text: StableHLO for the TPU compiler, and HLO of compiled programs."""
+"""Functions for programs as text, in the languages StableHLO and HLO."""
 
 import math
 import re
@@ -29,11 +29,10 @@ def lower(function: Callable, *specs: Any) -> str:
         *specs: nests of `tf.TensorSpec`, one for each argument of the function, with every dimension known.
 
     Returns:
-        The program as text, without its name and source lines, and with numbered functions. Equal programs have equal
-        texts.
+        The program as text. Equal programs have equal texts.
 
     Raises:
-        ValueError: a dimension is unknown, or this TensorFlow is older than 2.20 and has no StableHLO.
+        ValueError: a dimension is unknown, or TensorFlow is older than 2.20.
     """
     flat_specs = tf.nest.flatten(specs)
     open_specs = [spec for spec in flat_specs if not spec.shape.is_fully_defined()]
@@ -54,7 +53,7 @@ def lower(function: Callable, *specs: Any) -> str:
 
 
 def _with_numbered_functions(text):
-    """Return the text with its functions named by number."""
+    """Replace the names of functions by numbers."""
     # TensorFlow names loops and branches differently in every process.
     numbers = {name: number for number, name in enumerate(_FUNCTION_NAME.findall(text))}
     return re.sub(
@@ -70,7 +69,7 @@ def _unpacked(match):
 
 
 def collectives(text: str) -> dict:
-    """Find collective operations in an HLO text. Return {kind in `COLLECTIVES`: list of result shapes}."""
+    """Find collective operations in an HLO text. Return {kind: list of result shapes}."""
     found = {kind: [] for kind in COLLECTIVES}
     for shape, kind in _COLLECTIVE.findall(text):
         found[kind].append(shape)
@@ -78,9 +77,7 @@ def collectives(text: str) -> dict:
 
 
 def entry_sizes(text: str) -> tuple:
-    """Return the bytes of each argument and of each output, with padding, as two lists.
-
-    A TPU stores a tensor in tiles: `f32[60,100]{1,0:T(8,128)}` takes as much memory as `[64, 128]`.
+    """Return the bytes of each argument and each output of an HLO text, as two lists. Padding is included.
 
     Raises:
         ValueError: the text lacks the layout of its arguments.
@@ -98,6 +95,7 @@ def _tensor_bytes(kind, width, dimensions, order, layout):
     bits = _BITS.get(kind, int(width or 8))
     sizes = [int(size) for size in dimensions.split(',') if size]
     physical = [sizes[int(axis)] for axis in (order or '').split(',') if axis]  # the fastest axis first
+    # In tiles, f32[60,100]{1,0:T(8,128)} takes as much memory as [64, 128].
     tile = re.match(r'T\(([\d,]+)\)', layout or '')
     for place, multiple in enumerate(reversed(tile[1].split(',')) if tile else ()):
         if place == len(physical):

@@ -1,4 +1,4 @@
-"""The TPU compiler, without a TPU: topologies and compiled programs."""
+"""The TPU compiler, its topologies, and compiled programs. No TPU is needed."""
 
 import gzip
 import hashlib
@@ -32,11 +32,11 @@ KINDS = tuple(dict.fromkeys(topology.split(':')[0] for topology in _TOPOLOGIES))
 
 
 class TpuCompileError(RuntimeError):
-    """A program was not compiled; the message says why."""
+    """A failed compilation. The message gives the reason."""
 
 
 class OutOfTpuMemory(TpuCompileError):
-    """A program needs more memory than the device has."""
+    """A failed compilation of a program that needs more memory than the device has."""
 
     def __init__(self, topology: str, needed: int, limit: int) -> None:
         super().__init__(
@@ -57,14 +57,14 @@ class CompiledProgram(NamedTuple):
 
     @property
     def collectives(self) -> dict:
-        """Dictionary {kind in `stable_hlo.COLLECTIVES`: list of result shapes, as texts}."""
+        """Dictionary from a kind in `stable_hlo.COLLECTIVES` to a list of result shapes, as texts."""
         return stable_hlo.collectives(self.hlo)
 
 
 class TpuCompiler:
-    """Compiles programs in a separate process. The process ends with the `with` block.
+    """Compiler for TPUs, in a separate process that ends with the `with` block.
 
-    With `cache_dir`, a folder, results are cached between runs.
+    `cache_dir` is a folder in which results are cached between runs; None: no cache.
     """
 
     def __init__(self, cache_dir: str | None = None, timeout_seconds: int = 600) -> None:
@@ -140,14 +140,14 @@ class TpuCompiler:
 
 
 class _Worker:
-    """The compiler's process. The user sees its stderr."""
+    """The separate process of the compiler."""
 
     def __init__(self):
         self._channel, other_end = multiprocessing.Pipe()
         root = str(pathlib.Path(__file__).parents[2])
         self._process = subprocess.Popen(
             [sys.executable, '-m', 'lingpipe.tools.tpu_compiler_process', str(other_end.fileno())],
-            pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            pass_fds=[other_end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,  # the user sees stderr
             env={**os.environ, 'PYTHONPATH': os.pathsep.join([root, *filter(None, [os.environ.get('PYTHONPATH')])])})
         other_end.close()
 
@@ -208,7 +208,7 @@ def check(topology: str) -> None:
 
 
 def check_room(topology: str, num_partitions: int, num_replicas: int = 1) -> None:
-    """Raise ValueError if a topology is unknown, or has fewer devices than partitions times replicas."""
+    """Raise ValueError if a topology is unknown or has too few devices."""
     check(topology)
     wanted, room = num_partitions * num_replicas, math.prod(mesh(topology))
     if wanted > room:

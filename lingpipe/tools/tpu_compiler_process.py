@@ -22,7 +22,7 @@ _OPTIMIZATION_LEVEL_O1 = 19
 
 
 def main() -> None:
-    """Answer each request until the caller closes its end of the connection."""
+    """Answer requests until the caller closes the connection."""
     os.environ.update(_ENVIRONMENT)
     channel = connection.Connection(int(sys.argv[1]))
     while True:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _compile(program, topology, num_devices, spmd, fast, num_replicas):
-    """Return the fields of a `CompiledProgram`. For the arguments see `TpuCompiler.compile`."""
+    """Compile a program, and return the fields of its `CompiledProgram`."""
     from jaxlib import _jax
     from jaxlib.mlir import ir
     devices = _devices(topology)[:num_devices * num_replicas]

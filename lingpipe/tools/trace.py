@@ -1,4 +1,4 @@
-"""Measured training steps: the mode `trace`, and `lingpipe.trace` for a `PipelineModel`."""
+"""The mode `trace` and the function `lingpipe.trace`, which measure training steps."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ NUM_STEPS_TO_WARM_UP = 2
 
 
 class TraceProgram(train_program.TrainProgram):
-    """A `TrainProgram` that also records times: of actions, of updates, and of waiting for a batch."""
+    """A `TrainProgram` that can measure a step."""
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params) -> None:
         super().__init__(task, train_params)
@@ -26,7 +26,7 @@ class TraceProgram(train_program.TrainProgram):
         self._traced_function = tf.function(self._traced_step, autograph=False)
 
     def run_traced(self, iterator: Any) -> StepTimes:
-        """Train for one step as `run` does. Return the times in seconds since 1970, by this machine's clock."""
+        """Train for one step, and return the measured times, in seconds since 1970."""
         asked = time.time()
         batch = next(iterator)
         input_wait = asked, time.time()
@@ -56,7 +56,7 @@ class TraceProgram(train_program.TrainProgram):
         return norm
 
     def _end_of_update(self, stamps, device, variables):
-        """Build a timestamp that waits until the new values of `variables` on a device can be read."""
+        """Build a timestamp of the moment when `variables` have their new values."""
         with tf.device(device):
             values = [read(variable) for read in {self.read, variable_placement.read_variable}
                       for variable in variables]  # within a tf.function, a read waits for earlier assignments
@@ -64,7 +64,7 @@ class TraceProgram(train_program.TrainProgram):
                 return stamps.when_computed(values[0], device)
 
     def _variables_by_device(self):
-        """Return {device name: trained variables on the device}."""
+        """Return the trained variables of each device, by device name."""
         devices, found = [stage.device for stages in self._task.body.replicas for stage in stages], {}
         for variable in self._trainable:
             found.setdefault(variable_placement.owner(variable, devices), []).append(variable)
@@ -72,9 +72,9 @@ class TraceProgram(train_program.TrainProgram):
 
 
 class Trace:
-    """Measures training steps, and writes the times to the folder 'trace' of a log directory.
+    """Measurement of training steps, with results in the folder 'trace' of a log directory.
 
-    Weights have initial values, because step times do not depend on them. No checkpoint or curve is read or written.
+    No checkpoint or curve is read or written.
 
     Raises:
         ValueError: a field of `train` or `eval` is invalid.
@@ -86,11 +86,12 @@ class Trace:
         self._logdir = logdirs.LogDir(logdir)
         self._logdir.create_folder('trace')
         self._input = experiment.build_input(params.input, params.train.random_seed)
+        # No checkpoint is read, because step times do not depend on the values of weights.
         self._task = experiment.build_task(params, self._input.input_spec, devices, self._logdir.path)
         self._program = TraceProgram(self._task, params.train)
 
     def run(self, num_steps: int) -> list:
-        """Record `num_steps` steps after warm-up steps. Write the files, and print the table and the advice."""
+        """Measure `num_steps` steps, write the files, and print the result. Return the `StepTimes` of the steps."""
         measured = traced.Traced.of(self._task.body, self._record(num_steps))
         paths = self._logdir.write_files('trace', measured.files())
         print(measured)
@@ -120,9 +121,9 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
     Args:
         x: nest of tensors `[batch, ...]`, one batch.
-        y: nest of tensors `[batch, ...]`, its targets.
+        y: nest of tensors `[batch, ...]`, the targets of the batch.
         sample_weight: tensor `[batch, ...]`, or None.
-        num_steps: how many steps to measure, after two for warm-up.
+        num_steps: how many steps to measure, after two warm-up steps.
 
     Raises:
         TypeError: `model` is not a `PipelineModel`.
@@ -138,7 +139,7 @@ def trace(model: pipeline_model.PipelineModel, x: Any, y: Any = None, sample_wei
 
 
 def require_compiled(model: Any) -> None:
-    """Raise TypeError if `model` is not a `PipelineModel`, or ValueError if `model` is not compiled."""
+    """Raise TypeError or ValueError unless `model` is a compiled `PipelineModel`."""
     if not isinstance(model, pipeline_model.PipelineModel):
         raise TypeError(f'model={model!r} is not a PipelineModel. Trace lingpipe.PipelineModel(pipe), compiled.')
     if not model.compiled:
@@ -146,13 +147,13 @@ def require_compiled(model: Any) -> None:
 
 
 def require_targets(model: pipeline_model.PipelineModel, y: Any) -> None:
-    """Raise ValueError if the model's loss needs targets and `y` is None."""
+    """Raise ValueError if `y` is None and the model's loss needs targets."""
     if y is None and model._compile_loss is not None:
         raise ValueError('y=None was given, but the loss of compile compares outputs with targets. Give them.')
 
 
 class _Step:
-    """The forward and backward passes of a training step, with timestamps. Weights are not updated."""
+    """The forward and backward passes of a training step, with timestamps."""
 
     def __init__(self, model, x, y, sample_weight):
         self._pipe, self._x, self._clocks = model.pipe, x, action_times.Clocks()

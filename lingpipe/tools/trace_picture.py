@@ -1,4 +1,4 @@
-"""A step as a picture, and as events for the trace viewer of Chrome."""
+"""Steps as a picture, and as events for the trace viewer of Chrome."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _MICROSECONDS = 1e6
 
 
 def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Figure:
-    """Draw steps below each other, with titles. Times are milliseconds since the batch of the step was requested."""
+    """Draw the steps in {title: step} below each other, with a row for each device."""
     return drawing.rows([_rows(title, step, row_names) for title, step in panels.items()], _LEGEND, 'milliseconds')
 
 
@@ -25,6 +25,7 @@ def _rows(title, step, row_names):
     asked, several = step.asked, step.schedule.num_virtual_stages > 1
 
     def block(row, kind, begin, end, label=''):
+        # A block is in milliseconds since the batch of the step was requested.
         return Block(row, kind, 1000 * (begin - asked), 1000 * (end - asked), label)
 
     def label(action):
@@ -41,10 +42,9 @@ def _rows(title, step, row_names):
 
 
 def trace_text(steps: list[StepTimes], row_names: list[str]) -> str:
-    """Return the text of a trace file.
+    """Return the text of a trace file, which ui.perfetto.dev displays.
 
-    Each action is a complete event ('X'). Its `args` hold `step`, `replica`, `partition` and `micro_batch`. Each
-    replica numbers its own micro-batches. Times are microseconds since the first batch was requested.
+    Times are in microseconds since the first batch was requested.
     """
     events = [_metadata('process_name', 0, 'LingPipe')]
     events += [_metadata('thread_name', device, name) for device, name in enumerate(row_names)]
@@ -70,7 +70,7 @@ def _events(step, number, origin):
             **_complete(f'{action.kind}{action.micro_batch}', span.device, span.start, span.end, origin),
             'cat': _LEGEND[action.kind][0],
             'args': {'step': number, 'replica': step.replica_of(span.device), 'partition': action.stage,
-                     'micro_batch': action.micro_batch}}
+                     'micro_batch': action.micro_batch}}  # each replica numbers its own micro-batches
     for device, (begin, end) in enumerate(step.updates):
         yield {**_complete('update', device, begin, end, origin), 'cat': 'update',
                'args': {'step': number, 'replica': step.replica_of(device)}}

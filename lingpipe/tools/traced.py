@@ -1,4 +1,4 @@
-"""Measured steps: shares of time as in GPipe's table, advice, and a picture."""
+"""Analysis of measured steps, with shares of time, advice and a picture."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ _UNEQUAL = 1.1
 
 
 def input_percent(steps: list[timeline.StepTimes]) -> float:
-    """Return the percentage of a step spent waiting for input. A step begins with the request for its batch."""
+    """Return the mean percentage of a step that is spent waiting for input."""
     return statistics.fmean(100 * step.input_seconds / (step.input_seconds + step.seconds) for step in steps)
 
 
@@ -37,9 +37,10 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Breakdown:
-    """Shares of a step in per cent, averaged over the devices. The shares add up to 100.
+    """Shares of the time of a step in per cent, averaged over the devices. The shares add up to 100.
 
-    GPipe's table has these shares (arXiv 1811.06965, as published at NeurIPS 2019), with set-up instead of transfer.
+    The table of the GPipe paper has these shares, with set-up instead of transfer (arXiv 1811.06965, as published at
+    NeurIPS 2019).
     """
 
     compute: float  # forward and backward passes, without recomputation
@@ -54,7 +55,7 @@ class Breakdown:
 
 
 def mean_breakdown(steps: list[timeline.StepTimes]) -> Breakdown:
-    """Return the mean `Breakdown` of several `StepTimes`."""
+    """Return the mean `Breakdown` of several steps."""
     parts = [dataclasses.astuple(breakdown(step)) for step in steps]
     return Breakdown(*map(statistics.fmean, zip(*parts)))
 
@@ -71,21 +72,18 @@ def breakdown(step: timeline.StepTimes) -> Breakdown:
 
 
 def mean_durations(steps: list[timeline.StepTimes]) -> list[dict]:
-    """Return {`Action`: mean seconds} for each replica.
-
-    The mean is over all steps and all actions of one kind and stage. Split and whole backward passes are two kinds.
-    """
+    """Return {`Action`: mean seconds} for each replica. All actions of one kind and stage have the same mean."""
     replicas, kind_of = zip(*[step.durations for step in steps]), _kinds_of(steps[0].schedule)
     return [_means(durations, lambda action: (kind_of(action), action.stage)) for durations in replicas]
 
 
 def balanced_durations(schedule: schedules.Schedule, measured: list[dict]) -> dict:
-    """Return {`Action`: seconds} for all replicas together, as if all stages had equal work."""
+    """Return {`Action`: mean seconds}, as if all stages had equal work."""
     return _means(measured, _kinds_of(schedule))
 
 
 def _kinds_of(schedule):
-    return lambda action: (action.kind, schedule.is_split(action))
+    return lambda action: (action.kind, schedule.is_split(action))  # split and whole backward passes are two kinds
 
 
 def _means(measured, group_of):
@@ -97,7 +95,7 @@ def _means(measured, group_of):
 
 
 def advice(steps: list[timeline.StepTimes], num_cores: int | None = None) -> list[str]:
-    """Return sentences about the largest costs, and what to do about them.
+    """Return advice about the largest costs.
 
     `num_cores` is the number of cores that virtual CPU devices share; None for other devices.
     """
@@ -133,7 +131,7 @@ def _balance(steps, parts):
 
 
 def _work_of_stages(steps):
-    """Return the seconds that each stage worked in all steps together, including recomputation."""
+    """Return how many seconds each stage worked in all steps together."""
     work = [0.0] * steps[0].schedule.num_stages
     for durations in itertools.chain.from_iterable(step.durations for step in steps):
         for action, seconds in durations.items():
@@ -153,7 +151,7 @@ def _shared_cores(steps, num_cores):
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """Measured steps. Print this object to see where the time went, and advice."""
+    """Measured steps. `print` shows where the time went, and gives advice."""
 
     steps: list[timeline.StepTimes]
     row_names: list[str]  # of the devices
@@ -185,17 +183,17 @@ class Traced:
             title, table, '\n'.join(advice(self.steps, self.num_cores))])
 
     def png(self) -> bytes:
-        """Return a PNG picture with a measured step of median time, and a simulated step below it."""
+        """Return a PNG picture of a measured and a simulated step."""
         typical = sorted(self.steps, key=lambda step: step.seconds)[(len(self.steps) - 1) // 2]
         panels = {'measured': typical, 'simulated on the mean times': simulated(self.steps)}
         return drawing.png(trace_picture.figure(panels, self.row_names))
 
     def files(self) -> dict[str, str | bytes]:
-        """Return {file name: contents} for two files: the picture, and the events for ui.perfetto.dev."""
+        """Return {file name: contents} of the picture, and of the trace file for ui.perfetto.dev."""
         return {'timeline.png': self.png(), 'trace.json': trace_picture.trace_text(self.steps, self.row_names)}
 
     def write(self, folder: str) -> None:
-        """Write timeline.png, and trace.json for ui.perfetto.dev, to `folder`. Create the folder if needed."""
+        """Write timeline.png and trace.json to `folder`. Create the folder if needed."""
         path = pathlib.Path(folder).expanduser()
         path.mkdir(parents=True, exist_ok=True)
         for name, contents in self.files().items():

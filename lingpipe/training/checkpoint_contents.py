@@ -4,7 +4,7 @@
 
     global_step    model/dense_1/000_kernel    moving_average/dense_1/000_kernel    optimizer/SGD/0000    ...
 
-So a run on two partitions can resume on three, and be evaluated on one.
+A run on two partitions can resume on three.
 """
 
 import os
@@ -27,16 +27,12 @@ _BOOKKEEPING = {'save_counter', '_CHECKPOINTABLE_OBJECT_GRAPH'}
 
 
 def model_variables(body: Any) -> dict:
-    """Return {name: Keras variable} of the weights and moving statistics of a built pipeline, in model order.
-
-    A name is '<layer>/<position in the layer>_<variable>'. A shared variable is named after its first layer. Variables
-    of a Keras model are named by the paths of its layers.
-    """
+    """Return {name: Keras variable} of the weights and moving statistics of a built pipeline."""
     if body.model is not None:
         return model_source.names_by_path(body.model)
     named = {}
     for layer in body.stack:
-        for position, variable in enumerate(layer.weights):
+        for position, variable in enumerate(layer.weights):  # a shared variable is named after its first layer
             named.setdefault(id(variable), (f'{layer.name}/{position:03d}_{variable.name}', variable))
     return dict(named.values())
 
@@ -54,17 +50,17 @@ def checkpoint_of(named: dict[str, Any]) -> tf.train.Checkpoint:
 
 
 class WeightReader:
-    """Reads a checkpoint for evaluation. If a weight has a moving average, the average is read instead."""
+    """Reader of checkpoints for evaluation. It prefers moving averages to weights."""
 
     def __init__(self, body: Any, timeout_seconds: float = 0) -> None:
         self._named, self._timeout_seconds = model_variables(body), timeout_seconds
         self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def restore_chosen(self, path: str | None, directory: str) -> int:
-        """Read a checkpoint into the model, by default the newest complete one in `directory`. Return its step.
+        """Read a checkpoint into the model, by default the newest in `directory`. Return the step of the checkpoint.
 
         Raises:
-            TrainingError: there is no checkpoint, or it is corrupt or of another model.
+            TrainingError: the checkpoint is missing, corrupt, or of another model.
         """
         if path is not None:
             return self.restore(os.path.expanduser(path))
@@ -74,7 +70,7 @@ class WeightReader:
         return int(self._step)
 
     def restore(self, path: str) -> int:
-        """Read a checkpoint into the model, and return its step. `path` may end in '.index'."""
+        """Read a checkpoint into the model, and return the step of the checkpoint. `path` may end in '.index'."""
         path = str(path).removesuffix('.index')
         with waits.for_checkpoint(path, 'read', self._timeout_seconds):
             stored, state = stored_shapes(path), {'global_step': self._step}
@@ -112,7 +108,7 @@ def stored_shapes(path: str) -> dict[str, list[int]]:
 
 
 def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
-    """Return {name: (shape, dtype)} of a checkpoint's variables."""
+    """Return the shape and dtype of each variable in a checkpoint."""
     try:
         reader = tf.compat.v1.train.NewCheckpointReader(str(path))
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
@@ -124,7 +120,7 @@ def _stored(path: str) -> dict[str, tuple[list[int], tf.DType]]:
 
 
 def require_match(path: str, state: dict[str, Any], partial: bool = False) -> None:
-    """Check that a checkpoint matches `state`, {name: variable}. With `partial`, it may also have other variables.
+    """Check that a checkpoint has the variables in `state`. With `partial`, the checkpoint may have more variables.
 
     Raises:
         DamagedCheckpointError: the checkpoint cannot be read.
@@ -146,9 +142,11 @@ def require_match(path: str, state: dict[str, Any], partial: bool = False) -> No
 
 
 def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOptions = _ON_THIS_MACHINE) -> None:
-    """Read the variables in `state`, {name: variable}, from a checkpoint. Ignore its other variables.
+    """Read the variables in `state` from a checkpoint, which may have more variables.
 
-    Raise TrainingError if there is no checkpoint, DamagedCheckpointError if the checkpoint is corrupt.
+    Raises:
+        DamagedCheckpointError: the checkpoint is corrupt.
+        TrainingError: there is no checkpoint.
     """
     try:
         checkpoint_of(state).read(str(path), options=options).assert_existing_objects_matched().expect_partial()
@@ -159,14 +157,15 @@ def read_state(path: str, state: dict[str, Any], options: tf.train.CheckpointOpt
 
 
 def checkpoint_options(directory: str, devices: Iterable[str]) -> tf.train.CheckpointOptions:
-    """Return options: each machine reads and writes its shard if all see `directory`, else this machine does all."""
+    """Return the options to read and write a checkpoint of variables on `devices`."""
     hosts = {device_kinds.host_of(device) for device in devices}
+    # If all machines see the folder, each reads and writes its own shard. Otherwise this machine does it all.
     is_sharded = len(hosts) > 1 and _is_seen_by(hosts, directory)
     return tf.train.CheckpointOptions(experimental_io_device=None if is_sharded else 'CPU:0')
 
 
 def _is_seen_by(hosts: set[str], directory: str) -> bool:
-    """Return whether all `hosts` can read a file that this machine writes to `directory`."""
+    """Return whether all hosts see the files that this machine writes to `directory`."""
     token = uuid.uuid4().hex
     path = os.path.join(str(directory), f'seen_by_all_{token}')
     with tf.io.gfile.GFile(path, 'w') as file:

@@ -27,7 +27,7 @@ _NICENESS = 10
 
 
 class BackgroundWriter:
-    """Runs one function at a time in a thread. Errors are raised in the calling thread."""
+    """A thread that runs one function at a time. Errors are raised in the calling thread."""
 
     def __init__(self) -> None:
         self._threads = concurrent.futures.ThreadPoolExecutor(
@@ -35,12 +35,12 @@ class BackgroundWriter:
         self._work: concurrent.futures.Future[None] | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Start `work` in the thread. First wait for the previous function, and raise its error if it failed."""
+        """Wait for the previous function as `wait` does, then start `work` in the thread."""
         self.wait()
         self._work = self._threads.submit(work)
 
     def check(self) -> None:
-        """Raise the function's error if it has already failed, without waiting."""
+        """Raise the error of the function if it has failed. Do not wait."""
         if self._work and self._work.done():
             self.wait()
 
@@ -59,19 +59,15 @@ class BackgroundWriter:
 
 
 def _let_others_go_first() -> None:
-    """Lower this thread's priority, so that steps get the cores first."""
+    """Lower the priority of this thread."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # on Linux a thread has its own priority
 
 
 class Checkpointer:
-    """Writes and reads the state of a training run.
+    """Writer and reader of the checkpoints of a training run.
 
-    A checkpoint has the step, the position in the data, all weights and moving statistics, the optimizer's slots and
-    the moving averages. It has no random state, because all random numbers follow from the step. It omits a constant
-    learning rate, so that training can resume with another one. Weights are named by layer.
-
-    If all machines see the folder, each reads and writes its shard of a checkpoint. Otherwise this machine does it all.
+    A checkpoint has the step, the position in the data, weights, moving statistics, slots and moving averages.
 
     Args:
         writer: the `BackgroundWriter` of the training run; None: a new one.
@@ -93,13 +89,13 @@ class Checkpointer:
         self._current: str | None = None  # the checkpoint of this state, if it has been written or read
 
     def save(self, position: Callable[[], int | None] = lambda: 0) -> str | None:
-        """Write a checkpoint of the current step, and return its path. Any thread may call `save`.
-
-        Nothing is written if the state has not changed since the last save or restore.
+        """Write a checkpoint of the current state. Any thread may call `save`.
 
         Args:
-            position: function whose result changes with each update of the state, and is None during an update. If the
-                result is None, or changes during the copy, `save` writes nothing and returns None.
+            position: function whose result changes with each update of the state. The result is None during an update.
+
+        Returns:
+            Path of the checkpoint; None if the state was updated meanwhile.
 
         Raises:
             tf.errors.OpError: this checkpoint or the previous one could not be written.
@@ -114,22 +110,22 @@ class Checkpointer:
         return path
 
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
-        """Copy the current state, and return the checkpoint's path. A thread writes the copy, then calls `then`.
+        """Copy the current state, begin to write the copy, and return the checkpoint's path.
 
-        First wait until the previous checkpoint is written. If that write failed, raise its error.
+        Before the copy, wait for the previous checkpoint, and raise its error. The thread calls `then` after the write.
         """
         self._writer.wait()
         return self._begin_write(copied_to_hosts(self.state), then)
 
     def _begin_write(self, copies: dict[str, tf.Tensor], then: Callable[[], None] = lambda: None) -> str:
-        """Let the thread write `copies` of the state, then call `then`. Return the checkpoint's path."""
+        """Let the thread write copies of the state, and return the checkpoint's path."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write, path, copies, then))
         return path
 
     def _write(self, path: str, copies: dict[str, tf.Tensor], then: Callable[[], None]) -> None:
         with self._wait(path, 'written'):
-            if path != self._current or not checkpoints.is_complete(path):
+            if path != self._current or not checkpoints.is_complete(path):  # else nothing has changed
                 checkpoints.remove_unfinished(self._directory)
                 state = {name: _variable_of(copy) for name, copy in copies.items()}
                 try:
@@ -149,7 +145,7 @@ class Checkpointer:
         return checkpoint_contents.checkpoint_options(self._directory, devices)
 
     def restore_newest(self) -> str | None:
-        """Read the newest readable checkpoint. Return its path; None if there are no checkpoints. Warn of corrupt ones.
+        """Read the newest checkpoint that is not corrupt. Return the path, or None if there are no checkpoints.
 
         Raises:
             TrainingError: all checkpoints are corrupt, or the newest readable one is of another model.
@@ -158,7 +154,7 @@ class Checkpointer:
         return newest
 
     def restore(self, path: str) -> None:
-        """Read a checkpoint into the model, its optimizer and the step."""
+        """Read a checkpoint into the state of the run."""
         with self._wait(path, 'read'):
             checkpoint_contents.require_match(path, self.state)
             checkpoint_contents.read_state(path, self.state, self._options)
@@ -171,7 +167,8 @@ def _variable_of(copy: tf.Tensor) -> tf.Variable:
 
 
 def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
-    """Return the state of a training program as {name in a checkpoint: variable}."""
+    """Return the variables of a training program by their names in a checkpoint."""
+    # There is no random state, because all random numbers follow from the step.
     parts = {'model': program.named_variables, 'optimizer': _optimizer_variables(program.optimizer)}
     state = {f'{part}/{name}': variable.value for part, named in parts.items() for name, variable in named.items()}
     averages = program.average.averages if program.average else {}
@@ -180,8 +177,9 @@ def _state_of(program: train_program.TrainProgram) -> dict[str, tf.Variable]:
 
 
 def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:
-    """Return {name: variable} of an optimizer."""
+    """Return the variables of an optimizer by name."""
     inner = training_optimizer.unscaled(optimizer)
+    # Without a constant learning rate in the checkpoint, training can resume with another one.
     kept = [variable for variable in inner.variables if variable.name != 'learning_rate']
     # With the class in the names, slots of another class do not match.
     named = {f'{type(inner).__name__}/{position:04d}': variable for position, variable in enumerate(kept)}
@@ -191,7 +189,7 @@ def _optimizer_variables(optimizer: keras.optimizers.Optimizer) -> dict[str, ker
 
 
 def copied_to_hosts(state: dict[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    """Copy each variable of `state` to the memory of its host. Later steps do not change the copies."""
+    """Copy each variable of `state` to the memory of its host."""
     copies = {name: _copied_to_host(variable) for name, variable in state.items()}
     # Other machines run operations in order, but asynchronously, so the last copy on each device is awaited.
     for tensor in {tensor.device: tensor for tensor in copies.values()}.values():

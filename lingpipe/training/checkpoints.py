@@ -1,4 +1,4 @@
-"""The checkpoints of a folder: which are complete, which are kept, and which is the best.
+"""The checkpoints of a folder, and the record of the best checkpoint.
 
 ::
 
@@ -26,15 +26,15 @@ _UNFINISHED = re.compile(r'ckpt-\d+(_temp|\.data-\d+-of-\d+)|checkpoint\.new|see
 
 
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
-    """Read the newest complete checkpoint of a folder. Warn of corrupt checkpoints, and delete none.
+    """Read the newest checkpoint of a folder. Skip corrupt checkpoints.
 
-    `read(path)` reads a checkpoint, or raises `DamagedCheckpointError`.
+    `read` reads the checkpoint of a path, and raises `DamagedCheckpointError` if the checkpoint is corrupt.
 
     Returns:
-        (path, corrupt): the path that was read (None without checkpoints), and a list of newer paths that are corrupt.
+        Path that was read, and a list of corrupt newer paths. The path is None if there are no checkpoints.
 
     Raises:
-        TrainingError: all are corrupt, or `read` raises it.
+        TrainingError: all checkpoints are corrupt, or `read` raises it.
     """
     damaged = []
     for path in complete(directory):
@@ -59,7 +59,7 @@ def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
 
 
 def complete(directory: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of all complete checkpoints in a folder, newest first."""
+    """Return the paths of all complete checkpoints in a folder, from the newest to the oldest."""
     found = [name.removesuffix('.index') for name in _names_in(str(directory)) if _INDEX.fullmatch(name)]
     return [tf.io.gfile.join(str(directory), name) for name in sorted(found, key=step_of, reverse=True)]
 
@@ -75,7 +75,7 @@ def step_of(path: str) -> int:
 
 
 def keep_newest(path: str, max_to_keep: int, damaged: Collection[str] = ()) -> None:
-    """Keep `max_to_keep` checkpoints: `path`, and the newest beside it. Delete the others except `damaged` ones."""
+    """Keep `path` and the newest others, `max_to_keep` in all. Delete the rest, except `damaged` checkpoints."""
     directory = os.path.dirname(path)
     others = [each for each in complete(directory) if each != path and each not in damaged]
     for each in others[max_to_keep - 1:]:
@@ -84,22 +84,22 @@ def keep_newest(path: str, max_to_keep: int, damaged: Collection[str] = ()) -> N
 
 
 def delete(path: str) -> None:
-    """Delete the files of a checkpoint, the index first."""
+    """Delete the files of a checkpoint."""
     folder, name = os.path.split(path)
-    for each in sorted(_names_in(folder), reverse=True):
+    for each in sorted(_names_in(folder), reverse=True):  # the index is deleted before the data
         if each.startswith(f'{name}.'):
             tf.io.gfile.remove(tf.io.gfile.join(folder, each))
 
 
 def _write_list(directory: str, paths: list[str]) -> None:
-    """Write the file 'checkpoint', in which TensorFlow looks for the newest checkpoint. `paths` has the newest last."""
+    """Write the file in which TensorFlow looks for the newest checkpoint."""
     names = [os.path.basename(path) for path in paths]
     lines = [f'model_checkpoint_path: "{names[-1]}"\n', *(f'all_model_checkpoint_paths: "{name}"\n' for name in names)]
     logdir.replace_text(tf.io.gfile.join(directory, 'checkpoint'), ''.join(lines))
 
 
 def remove_unfinished(directory: str) -> None:
-    """Remove unfinished checkpoint files, which remain if a process is killed or the disk is full."""
+    """Remove the files of unfinished checkpoints from a folder."""
     names = _names_in(directory)
     for name in names:
         if _UNFINISHED.fullmatch(name.rstrip('/')) and f'{name.partition(".")[0]}.index' not in names:
@@ -112,10 +112,10 @@ def _names_in(folder: str) -> list[str]:
 
 
 class BestCheckpoint:
-    """Record of the best checkpoint: its step, and its value of one metric.
+    """The record of the best checkpoint, in best.json.
 
     Args:
-        folder: path of the folder 'best' in the log directory; this folder holds the checkpoint.
+        folder: path of the folder 'best' in the log directory.
         metric: name of the metric; None: no checkpoint is kept.
     """
 
@@ -125,7 +125,7 @@ class BestCheckpoint:
         self._best: dict[str, Any] | None = None  # the contents of best.json
 
     def read(self, is_larger_better: bool | None, resumes: bool) -> None:
-        """Read best.json of an earlier process. Delete the file if new values cannot be compared with its value.
+        """Read the record of an earlier process. Delete a record that is of no use for this run.
 
         Args:
             resumes: whether the training run continues from a checkpoint.
@@ -146,7 +146,7 @@ class BestCheckpoint:
         tf.io.gfile.remove(self._file)
 
     def improved(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
-        """Return the record to write for a step if its metric is the best so far, else None."""
+        """Return a new record if a step is the best so far, else None."""
         value = metrics.get(self._metric) if self._metric else None
         if value is None or not math.isfinite(value):
             return None

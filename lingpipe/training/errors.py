@@ -1,4 +1,4 @@
-"""Errors that a user can fix, shown as one message, without a stack trace."""
+"""Errors that a user can fix. The user sees a message without a stack trace."""
 
 import re
 from typing import Any
@@ -20,11 +20,11 @@ _LESS_MEMORY = {'none': 'stage', 'selective': 'stage', 'stage': 'layer'}
 
 
 class TrainingError(Exception):
-    """Training stopped for a reason outside the program. The message says what happened and what to do."""
+    """Error with a cause outside the program. The message says what happened and what to do."""
 
 
 class DamagedCheckpointError(TrainingError):
-    """A checkpoint cannot be read. `reason` says in a few words why."""
+    """Error of a checkpoint that cannot be read. `reason` is a short text."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')
@@ -32,15 +32,15 @@ class DamagedCheckpointError(TrainingError):
 
 
 class LostWorkerError(TrainingError):
-    """Another process of the cluster ended or hangs. The same command resumes from the newest checkpoint."""
+    """Loss of another process of the cluster. The same command resumes from the newest checkpoint."""
 
 
 class WorkerIsBackError(LostWorkerError):
-    """A worker that was left out answers again. Training continues with it from the newest checkpoint."""
+    """Recovery of a lost worker. Training resumes with this worker from the newest checkpoint."""
 
 
 def exit_code(error: Any) -> Any:
-    """Return the exit code for an error: EXIT_TRY_AGAIN if a restart can help, else 1."""
+    """Return the exit code EXIT_TRY_AGAIN if a restart can help after an error, else 1."""
     while error is not None:
         if isinstance(error, (LostWorkerError, ConnectionError)) or is_lost_machine(error):
             return EXIT_TRY_AGAIN
@@ -49,7 +49,7 @@ def exit_code(error: Any) -> Any:
 
 
 def cause(error: Any) -> str:
-    """Return the cause in a long error message of TensorFlow, as one line without names of operations."""
+    """Return the cause of a TensorFlow error as one line."""
     text = re.sub(r'\{\{.*?\}\}|\[Op:.*?\]( name:)?|/job:(localhost|chief)/replica:0/task:0/device:', '', str(error))
     # If a graph fails on several devices, TensorFlow numbers the causes: (0), (1), ...
     root = re.search(r'grpc_message:"(.+?)"', text) or re.search(r'^ *\(0\) [A-Z_]+: *(.+)', text, re.MULTILINE)
@@ -91,12 +91,12 @@ def of_input(error: tf.errors.OpError) -> str:
 
 
 def is_lost_machine(error: Any) -> bool:
-    """Return whether an error means that another machine or its program was lost."""
+    """Return whether an error means that another machine was lost."""
     return isinstance(error, _LOST) or any(words in str(error) for words in _OF_LOST)
 
 
 def machine(error: BaseException) -> str:
-    """Return the machine that an error is about, such as 'Worker 1', or 'Another machine' if unknown."""
+    """Return the machine that an error is about, such as 'Worker 1'. Return 'Another machine' if unknown."""
     text = str(error)
     task = _REMOTE_TASK.search(text, max(text.find('remote target'), 0))  # earlier text names devices of this machine
     return f'{task[1].capitalize()} {task[2]}' if task else 'Another machine'

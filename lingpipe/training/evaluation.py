@@ -1,4 +1,4 @@
-"""Evaluation of a task, during training or by another process that reads checkpoints."""
+"""Evaluation of a task, during training or from checkpoints."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from lingpipe.training.experiment import Placement
 
 
 class Evaluator:
-    """Runs the task over an evaluation dataset, through the same pipeline that trains."""
+    """Evaluation of a task by its own pipeline."""
 
     def __init__(self, task: base_task.BaseTask, read: Callable = variable_placement.read_variable,
                  placement: Placement | None = None) -> None:
@@ -34,10 +34,10 @@ class Evaluator:
         self._function = tf.function(self._batch, autograph=False)
 
     def require_fit(self, name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-        """Refuse an evaluation input that does not fit the model. `name` is 'Dev' or 'Test'.
+        """Check that an evaluation input fits the model. `name` is 'Dev' or 'Test'.
 
         Raises:
-            ValueError: the examples do not fit the model, or a class has another index than in `training_input`.
+            ValueError: the examples do not fit the model, or a class has different numbers in the two inputs.
         """
         self._task.check_input(data)
         _require_same_classes(name, data, training_input)
@@ -51,11 +51,11 @@ class Evaluator:
 
     def run(self, batches: Iterable, interrupted: Any = False, decode: bool = False,
             on_batch: Callable = lambda: None) -> dict[str, Any] | None:
-        """Return the metrics over all examples, weighted by the examples' weights. If interrupted, return None.
+        """Return {name: value} of the metrics over all examples. Return None if `interrupted` becomes true.
 
         Args:
-            batches: finite iterable of like-shaped batches (images, labels, weights), such as a `tf.data.Dataset`.
-            decode: whether to add the task's `decoding_metrics`, such as scores of translations, if the devices can.
+            batches: finite iterable of batches `(inputs, *targets)` with equal shapes, such as a `tf.data.Dataset`.
+            decode: whether to add the task's `decoding_metrics`, if the devices can compute them.
 
         Raises:
             TrainingError: there are no examples, or all have weight 0.
@@ -110,10 +110,10 @@ def _of_one_example(batch: tuple) -> tuple:
 
 def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
                wait: Callable[..., waits.Wait] = watchdog.for_batch) -> Generator[Any, None, None]:
-    """Yield the batches of an evaluation, and limit the wait for each.
+    """Yield the batches of an evaluation, and limit the wait for each batch.
 
     Args:
-        wait: function like `watchdog.for_batch`. The returned scope ends the process if no batch comes in time.
+        wait: function with the arguments and the result of `watchdog.for_batch`.
     """
     count, is_awaited = 0, True
     with wait(data.source, train_params.input_timeout_seconds, lambda: count if is_awaited else None):
@@ -124,7 +124,7 @@ def batches_of(data: base_input.BaseInput, train_params: hyperparams.Params,
 
 
 def require_examples(name: str, data: base_input.BaseInput, train_params: hyperparams.Params) -> None:
-    """Raise ValueError if an evaluation input has no examples. Call this before training, so that no steps are lost."""
+    """Raise ValueError if an evaluation input has no examples."""
     with contextlib.closing(batches_of(data, train_params)) as batches:  # a Ctrl-C in a finalizer would be ignored
         if next(batches, None) is None:
             raise ValueError(f'{name}() has no examples, so there is nothing to evaluate on. Choose another split, or '
@@ -132,7 +132,7 @@ def require_examples(name: str, data: base_input.BaseInput, train_params: hyperp
 
 
 class TrainedTask:
-    """The task of a training run, with weights from its checkpoints. Training may have used other partitions."""
+    """The task of a training run, with weights from a checkpoint of the run."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None,
                  input_spec: Any = None) -> None:
@@ -144,7 +144,7 @@ class TrainedTask:
 
 
 class CheckpointEvaluation(TrainedTask):
-    """Evaluates checkpoints of a run."""
+    """Evaluation of the checkpoints of a run."""
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: str,
                  devices: list[str] | None = None) -> None:
@@ -159,7 +159,7 @@ class CheckpointEvaluation(TrainedTask):
         self._curves = {}
 
     def once(self, path: str | None = None) -> dict:
-        """Evaluate a checkpoint, by default the newest complete one. Print and return {dataset: metrics}."""
+        """Evaluate a checkpoint, by default the newest. Print and return {dataset: metrics}."""
         step = self._reader.restore_chosen(path, self._logdir.train)
         results = {name: self._evaluator.run(batches_of(data, self._params.train), decode=True) or {}
                    for name, data in self._inputs.items()}
@@ -179,7 +179,7 @@ class CheckpointEvaluation(TrainedTask):
         self._curves[name].flush()
 
     def follow(self, timeout_seconds: float | None = None) -> None:
-        """Evaluate new checkpoints until the run's last step. End early if none comes for `timeout_seconds`."""
+        """Evaluate new checkpoints until the last step of the run, or until none comes for `timeout_seconds`."""
         for path in tf.train.checkpoints_iterator(self._logdir.train, timeout=timeout_seconds):
             try:
                 self.once(path)

@@ -1,4 +1,4 @@
-"""Parts of an experiment: checks of params, the input, the task, and the placement on devices."""
+"""The input, the task and the placement of an experiment, and checks of its params."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def _require(is_possible: bool, field: str, value: Any, allowed: str) -> None:
 
 
 def require_evaluation_inputs(evaluation: hyperparams.Params, inputs: Mapping[str, Any]) -> None:
-    """Raise ValueError if evaluations are asked for and there is nothing to evaluate on."""
+    """Raise ValueError if `evaluation` asks for evaluations during training and `inputs` is empty."""
     if evaluation.interval_steps and not inputs:
         raise ValueError(f'eval.interval_steps={evaluation.interval_steps} is not possible: the model has neither '
                          'Dev() nor Test(). Write one of them, or set it to 0.')
@@ -57,7 +57,7 @@ def is_larger_better(evaluation: hyperparams.Params, task: base_task.BaseTask, m
     """Return whether a larger value of `eval.best_metric` is better. Return None if no best checkpoint is kept.
 
     Raises:
-        ValueError: the task has no such metric, or nothing says which values are better.
+        ValueError: the task has no such metric, or it is unknown which values are better.
     """
     name, said = evaluation.best_metric, evaluation.best_is_largest
     if name is None:
@@ -103,10 +103,11 @@ def input_spec(params: hyperparams.Params) -> Any:
 
 def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] | None = None,
                logdir: str | None = None) -> base_task.BaseTask:
-    """Instantiate the task and create its weights on the devices of their partitions.
+    """Instantiate the task and create its weights. Pretrained weights are not loaded.
 
-    Pretrained weights, such as a preset's, are not loaded. Measured times of layers are stored in the folder
-    `profile_dir` of the body's params, by default in `logdir`.
+    Args:
+        devices: device names, used if the params have none.
+        logdir: folder for measured times of layers, used if the params have none.
     """
     p = params.task.Copy().Set(body=body_params(params))
     p.body.devices = p.body.devices or devices
@@ -118,7 +119,7 @@ def build_task(params: hyperparams.Params, input_spec: Any, devices: list[str] |
 
 
 def body_params(params: hyperparams.Params) -> hyperparams.InstantiableParams:
-    """Copy the params of the body, and fill in seed, precision and (with a memory limit) number of slots."""
+    """Copy the params of the body, and fill in fields that depend on other params."""
     p = params.task.body.Copy()
     if p.random_seed is None:
         p.random_seed = params.train.random_seed
@@ -164,10 +165,10 @@ class Placement:
 
         Args:
             task: a `BaseTask` whose body is built on `devices`, in `creating()`.
-            batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch, the input of the body first.
+            batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch. It begins with the body's input.
         """
         return train_program.TrainProgram(task, train_params)
 
     def evaluate(self, function: Callable, batch: Any) -> dict[str, tuple]:
-        """Call `function(batch)` for an evaluation batch, on the devices of the task. Return its result."""
+        """Call `function(batch)` on the devices of the task, and return the result."""
         return function(batch)

@@ -1,4 +1,4 @@
-"""Use of a trained model: export, generation, translation and classification."""
+"""Export of a trained model, and generation, translation and classification by the model."""
 
 import json
 import os
@@ -22,10 +22,7 @@ _NOT_FINITE = b'the model returns numbers that are not finite'
 
 
 class Exporter(evaluation.TrainedTask):
-    """Exports a checkpoint as one plain Keras model on one device.
-
-    If all layers come from Keras, the Keras file loads without LingPipe. The SavedModel is for TensorFlow Serving.
-    """
+    """Export of a checkpoint as a Keras model on one device."""
 
     def __init__(self, params: hyperparams.Params, logdir: str) -> None:
         params = params.Copy()
@@ -39,11 +36,7 @@ class Exporter(evaluation.TrainedTask):
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Export a checkpoint, by default the newest complete one. If weights have moving averages, export these.
-
-        Returns:
-            List of paths: the Keras file and the SavedModel; then class names and a KerasHub preset if they exist.
-        """
+        """Export a checkpoint, by default the newest. Return the paths of the Keras file, the SavedModel and others."""
         step = self._reader.restore_chosen(path, self._logdir.train)
         folder = self._logdir.create_folder('export')
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
@@ -56,7 +49,7 @@ class Exporter(evaluation.TrainedTask):
         return [keras_path, saved_model_path, *others]
 
     def _export_classes(self, folder: str) -> list[str]:
-        """Write class names in the order of the model's outputs. Return [path], or [] if classes have no names."""
+        """Write the names of the classes if they exist, and return the paths."""
         names = self._params.input.cls.ClassNames(self._params.input)
         if names is None:
             return []
@@ -65,7 +58,7 @@ class Exporter(evaluation.TrainedTask):
         return [path]
 
     def _export_source(self, folder: str) -> list[str]:
-        """Write further formats that the model supports, such as a KerasHub preset with tokenizer. Return the paths."""
+        """Write further formats that the model supports, and return the paths."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -79,21 +72,21 @@ class Exporter(evaluation.TrainedTask):
         return keras.Model(inputs, outputs, name=name)
 
     def _of_plain_data(self, name: str) -> keras.Model:
-        """Return a model that takes plain data, such as pixels from 0 to 255, and preprocesses them."""
+        """Return a model that preprocesses plain data, such as pixels from 0 to 255."""
         inputs = _keras_inputs(self._input_spec)
         return keras.Model(inputs, self._model(self._preprocessing(inputs)), name=f'{name}_of_plain_data')
 
 
 def _keras_inputs(specs: tf.TensorSpec | dict[str, tf.TensorSpec],
                   name: str = 'inputs') -> keras.KerasTensor | dict[str, keras.KerasTensor]:
-    """Return the Keras input for one spec, or {name: Keras input} for a dictionary of specs."""
+    """Return a Keras input for each spec."""
     if isinstance(specs, dict):
         return {key: _keras_inputs(spec, key) for key, spec in specs.items()}
     return keras.Input(specs.shape[1:], dtype=specs.dtype.name, name=name)
 
 
 class CheckpointGeneration(evaluation.TrainedTask):
-    """Generates text. No dataset is read: `params.input` gives only the tokenizer and the shapes of the input."""
+    """Generation of text by a trained model. No dataset is read."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, sampling: Sampling,
                  devices: list[str] | None = None) -> None:
@@ -109,9 +102,8 @@ class CheckpointGeneration(evaluation.TrainedTask):
         """Print prompts and their continuations, and return the continuations.
 
         Args:
-            prompts: beginnings of documents, or source texts for an encoder. They form groups, at most one per device.
-                All groups are processed at the same time.
-            num_tokens: largest number of tokens to generate for each prompt; the model may end the document earlier.
+            prompts: beginnings of documents, or source texts for an encoder.
+            num_tokens: largest number of tokens to generate for each prompt.
         """
         self._reader.restore_chosen(path, self._logdir.train)
         writer = prompted_texts.text_writer(self._task.body, self._tokenizer, self._input_spec, self._sampling)
@@ -123,7 +115,7 @@ class CheckpointGeneration(evaluation.TrainedTask):
 
 
 class CheckpointTranslation(evaluation.TrainedTask):
-    """Translates texts. No dataset is read: `params.input` gives only the tokenizer and the shapes of the input."""
+    """Translation of texts by a trained model. No dataset is read."""
 
     def __init__(self, params: hyperparams.Params, logdir: str, devices: list[str] | None = None) -> None:
         tokenizer = params.input.tokenizer.Instantiate()
@@ -139,7 +131,7 @@ class CheckpointTranslation(evaluation.TrainedTask):
 
 
 class Prediction(evaluation.TrainedTask):
-    """Classifies files with a checkpoint of a run. No examples of the run's dataset are read.
+    """Classification of files by a trained model. The dataset of the run is not read.
 
     ::
 
@@ -159,7 +151,7 @@ class Prediction(evaluation.TrainedTask):
 
         Args:
             files: path of a file or a folder, or a glob pattern.
-            output: path of the file to write or replace. Its folder is created if needed. None: print the lines.
+            output: path of the file to write or replace; None: print the lines.
         """
         if output and os.path.realpath(output) in map(os.path.realpath, base_input.paths_of(files)):
             raise ValueError(f'--output={output} is also the --input, which would be lost. Give another --output.')

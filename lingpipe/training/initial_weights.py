@@ -2,10 +2,10 @@
 
     train.init_from_checkpoint_rules = {'logs/a/train/ckpt-100': ([('(.*)', '%s')], ['head/'])}
 
-A rule is a pair: a regular expression for names of the model's variables, and a name in the checkpoint. The groups of
-the expression replace each '%s' in that name. Expressions match from the beginning of a name, as with `re.match`. The
-first matching rule applies. The list after the rules has expressions for variables that are not read. If rules for
-several checkpoints match a variable, the last of these checkpoints gives its value.
+A rule is a pair of a regular expression and a name in the checkpoint. The expression matches names of the model's
+variables, as `re.match` does. The groups of the match replace each '%s' in the name. Only the first rule that matches
+applies. The list after the rules has expressions for variables that are not read. If several checkpoints give a value
+for a variable, the last of these checkpoints applies.
 """
 
 import operator
@@ -25,7 +25,7 @@ _MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: hyperparams.Params) -> None:
-    """Raise ValueError if `init_from_checkpoint` or `init_from_checkpoint_rules` in `train` is wrong."""
+    """Raise ValueError if a field of `train` for the initial weights is wrong."""
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
                          "'%s')], []) are the rules for all variables of a checkpoint.")
@@ -47,10 +47,10 @@ def validate(train: hyperparams.Params) -> None:
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
-    """Load pretrained weights, such as a preset's, then checkpoints' weights. Print variables that no checkpoint gave.
+    """Load the initial weights of a pipeline. Print the names of variables that come from no checkpoint.
 
     Raises:
-        TrainingError: a checkpoint is missing or corrupt, or lacks a variable that a rule names.
+        TrainingError: a checkpoint cannot be read, or does not fit the model or the rules.
         ValueError: a regular expression matches no variable of the model.
     """
     body.source.load_weights()
@@ -73,7 +73,7 @@ def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
 
 
 def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
-    """Return {name: name} of all variables that are also in a checkpoint. Raise TrainingError if there are none."""
+    """Pair each variable with the checkpoint's variable of the same name."""
     stored = checkpoint_contents.stored_shapes(str(path).removesuffix('.index'))
     found = {name: name for name in named if _MODEL + name in stored}
     if not found:
@@ -85,7 +85,7 @@ def _equal_names(path: str, named: dict[str, keras.Variable]) -> dict[str, str]:
 
 def _mapped(named: dict[str, keras.Variable], rules: Sequence[tuple[str, str]],
             ignored: Sequence[str]) -> dict[str, str]:
-    """Return {name: name in the checkpoint} by `rules`. Leave out the variables that match `ignored`."""
+    """Pair the variables with names in the checkpoint by `rules`."""
     for pattern in [*(pattern for pattern, _ in rules), *ignored]:
         if not any(re.match(pattern, name) for name in named):
             raise ValueError(f'{_FIELD}: {pattern!r} matches no variable of the model; '

@@ -50,12 +50,12 @@ def _shapes(outputs: Any) -> str:
 
 
 def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Return table, numbers and verdict of `plan`. If `plan` does not fit, `alternative` is one that fits, or None."""
+    """Return the table, the numbers and the verdict of a plan. If `plan` does not fit, suggest `alternative`."""
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 
 def partition_table(plan: plans.Plan) -> str:
-    """Return the table with one row for each partition."""
+    """Return a table with one row for each partition."""
     limit = plan.setting.memory_limit
     titles, counts = balancing.parameter_columns(plan.partitions)
     most_flops = max(part.flops for part in plan.partitions)
@@ -73,7 +73,7 @@ def partition_table(plan: plans.Plan) -> str:
 
 
 def sentence(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Return the verdict: whether the model fits, and if not, what would help."""
+    """Return a sentence that says whether a plan fits. If `plan` does not fit, suggest `alternative`."""
     limit = plan.setting.memory_limit
 
     def devices(count: int) -> str:
@@ -143,7 +143,7 @@ def _seconds(seconds: float) -> str:
 
 
 def comparison(found: Sequence[plans.Plan]) -> str:
-    """Return a table of plans, best first."""
+    """Return a table of the plans in `found`, which begins with the best plan."""
     step = 'step ms' if _has_times(found[0]) else 'relative step'
     header = ['K', 'R', 'M', 'schedule', 'V', 'recompute', 'layers', step, 'bubble', 'fullest MiB', 'verdict']
     return wording.table(header, [_compared(plan, found[0]) for plan in found])

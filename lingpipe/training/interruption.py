@@ -1,4 +1,4 @@
-"""Graceful stopping by signals: the current step ends, then a checkpoint can be written."""
+"""Graceful stop by signals. The current step ends before the program stops."""
 
 import contextlib
 import ctypes
@@ -38,7 +38,7 @@ class Interruption:
         self._stop()
 
     def end_process(self) -> NoReturn:
-        """End this process at once, from any thread: by SIGINT after Ctrl-C, otherwise with exit code TRY_AGAIN."""
+        """End this process at once, from any thread."""
         if self.is_by_user:
             end_by(signal.SIGINT)
         sys.stdout.flush()
@@ -46,23 +46,23 @@ class Interruption:
 
     @property
     def is_by_user(self) -> bool:
-        """Whether Ctrl-C asked to stop. If so, a loop over training runs should end too."""
+        """Whether Ctrl-C asked to stop."""
         return self.reason == signal.SIGINT.name
 
 
 @contextlib.contextmanager
 def catch_signals(stop: Callable = lambda: None) -> Iterator[Any]:
-    """Yield an `Interruption`. The first SIGTERM, SIGINT, SIGHUP or SIGUSR1 sets it.
+    """Yield an `Interruption` that the first SIGTERM, SIGINT, SIGHUP or SIGUSR1 sets.
 
-    A second SIGTERM or SIGINT has its usual effect. An ignored signal, such as SIGHUP under nohup, stays ignored.
-
-    Python runs no handler while the main thread is inside TensorFlow, perhaps for minutes. So another thread acts::
+    A second SIGTERM or SIGINT has its usual effect. Python runs no handler while the main thread is inside TensorFlow.
+    Another thread therefore watches the signals::
 
         signal ─┬─> pipe ─> watching thread ─> Interruption is set, stop()    at once
                 └─> handler in the main thread ─> Interruption is set         when TensorFlow returns
     """
     interruption = Interruption(stop)
     handlers: dict[int, _Handler] = {number: signal.getsignal(number) for number in waits.STOP_SIGNALS}
+    # An ignored signal, such as SIGHUP under nohup, stays ignored.
     handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     times: dict[int, float] = {}
 
@@ -96,18 +96,19 @@ def _end_to_resume(number: int, unused_frame: types.FrameType | None) -> NoRetur
 
 
 def end_by(number: int) -> NoReturn:
-    """End this process by a signal, from any thread, so that a shell loop ends too."""
+    """End this process by a signal, from any thread."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
     ctypes.pythonapi.PyOS_setsig(number, None)  # `signal.signal` works in the main thread only
-    signal.raise_signal(number)
+    signal.raise_signal(number)  # after SIGINT, a shell loop around this command ends too
     os._exit(128 + number)  # the first process of a container cannot end itself by a signal
 
 
 def _is_again(number: int, times: dict[int, float]) -> bool:
-    """Return whether SIGTERM or SIGINT comes again, over a second after the first time. `times` records that time."""
+    """Return whether a user repeats a signal."""
     now = time.monotonic()
+    # `times` has the time at which each signal came for the first time.
     return number in _REPEATED_BY_USERS and now - times.setdefault(number, now) > _SECONDS_OF_ONE_REQUEST
 
 

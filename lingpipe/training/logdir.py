@@ -53,7 +53,7 @@ class LogDir:
                                                 for name in ('train', 'best', 'control'))
 
     def create(self) -> None:
-        """Create missing folders of a training run. Raise TrainingError if one cannot be created."""
+        """Create missing folders of a training run. Raise TrainingError if this fails."""
         self.create_folder('train')
         self.create_folder('control')
 
@@ -61,7 +61,7 @@ class LogDir:
         """Create a folder in the log directory, if needed, and return its path.
 
         Raises:
-            TrainingError: it cannot be created.
+            TrainingError: the folder cannot be created.
         """
         folder = tf.io.gfile.join(self.path, name)
         try:
@@ -81,12 +81,10 @@ class LogDir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock out other training runs until this scope or this process ends.
-
-        Nothing is locked on file systems without locks, such as 'gs://'.
+        """Lock out other training runs inside this scope. Some file systems, such as 'gs://', have no locks.
 
         Raises:
-            TrainingError: another process trains here.
+            TrainingError: another process trains in the log directory.
         """
         control = self._control.removeprefix('file://')
         if '://' in control:
@@ -119,7 +117,7 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def require_run(self, params_text: str) -> None:
-        """Raise TrainingError if the folder does not exist. Warn if the run in it trained another model."""
+        """Raise TrainingError if the folder does not exist. Warn if the run in the folder trained another model."""
         self.require()
         earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):
@@ -127,7 +125,7 @@ class LogDir:
                             '--model_params_override, which are in control/params.txt.', self.path)
 
     def read(self, *names: str) -> str | None:
-        """Return the text of a file, or None if there is none. `names` form the path below this folder."""
+        """Return the text of a file in the log directory, or None if there is no such file. `names` form the path."""
         return read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
@@ -141,11 +139,11 @@ class LogDir:
         replace_text(tf.io.gfile.join(self._control, name), text)
 
     def read_versions(self) -> dict[str, str]:
-        """Return the `versions` that `write_control` wrote; empty if there are none."""
+        """Return the `versions` that `write_control` wrote, or an empty dictionary."""
         return dict(line.split(' ', 1) for line in (self.read('control', 'versions.txt') or '').splitlines())
 
     def read_left_out(self) -> tuple[list[str], int | None] | None:
-        """Return (names, num_devices) as `write_left_out` recorded them. Return None if nothing was recorded."""
+        """Return the arguments of the last `write_left_out`, or None."""
         text = self.read('control', 'left_out.json')
         if text is None:
             return None
@@ -153,15 +151,15 @@ class LogDir:
         return record['left_out'], record['num_devices']
 
     def write_left_out(self, names: list[str], num_devices: int | None = None) -> None:
-        """Record the `names` of lost workers, such as 'worker:1', for which a restarted chief does not wait.
+        """Record lost workers, for which a restarted chief does not wait.
 
-        `num_devices` is the number of devices of all workers; None if the chief does not see them.
+        `names` has names such as 'worker:1'. `num_devices` counts the devices of all workers; None if unknown.
         """
         self.write_control_file('left_out.json', json.dumps({'left_out': names, 'num_devices': num_devices}) + '\n')
 
 
 def versions() -> dict[str, str]:
-    """Return {name: text}: the processor, the GPUs, and the versions of Python and packages."""
+    """Return the names of the processor and the GPUs, and the versions of Python and packages."""
     found = {'processor': f'{host_processor.name()}, {host_processor.num_cores()} cores'}
     gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     if gpus:
@@ -182,7 +180,7 @@ def read_text(file: str) -> str | None:
 
 
 def replace_text(file: str, text: str | bytes) -> None:
-    """Replace a file atomically. A full disk or a kill leaves the old file complete."""
+    """Write or replace a file atomically."""
     with tf.io.gfile.GFile(f'{file}.new', 'wb') as stream:
         stream.write(text)
     tf.io.gfile.rename(f'{file}.new', file, overwrite=True)

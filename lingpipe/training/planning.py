@@ -1,4 +1,4 @@
-"""`lingpipe.plan`: what fits, how fast it is, and values instead of 'auto'."""
+"""`lingpipe.plan`, which finds a plan that fits the devices, and values for 'auto'."""
 
 import functools
 import os
@@ -21,12 +21,12 @@ _MEASURED_ON = {'TPU': None, 'GPU': 'GPU:0', 'CPU': 'CPU:0'}  # measuring layers
 
 
 class Planned:
-    """A plan with its params; `print` shows the table.
+    """A plan with its params. `print` shows the table.
 
     Attributes:
-        compared: list of the best `Plan`s that the params allow, best first.
+        compared: list of the best `Plan`s that the params allow. It begins with `plan`, the best of all.
         params: the given params, with values instead of 'auto'.
-        alternative: `Plan` with more devices, which fits; None if `plan` itself fits, or if none was found.
+        alternative: `Plan` that fits on more devices; None if no such plan is needed or found.
     """
 
     def __init__(self, compared: list, params: hyperparams.Params, device_name: str | None,
@@ -76,7 +76,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
         device_memory: memory of a device, as '16GiB' or in bytes; None: the accelerator's memory.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input. Required for `GPipeLayer.Params()` and for a
-            `GPipeLayer` made from a list of layers: neither specifies its input.
+            `GPipeLayer` made from a list of layers.
         profile_device: device to measure layers on if `partition_by` is 'time' or 'auto'. None: nothing is measured,
             and times follow from floating-point operations and bytes.
         batch_size: number of rows in a Keras model's training batch; None: as the model's inputs or `input_specs` say.
@@ -135,7 +135,7 @@ def _local_kind(on_cpu: bool) -> str:
 
 
 def _local_memory(kind: str, num_devices: int) -> int | None:
-    """Return the memory of a device in bytes. Return None for a TPU, and if a GPU's memory is unknown."""
+    """Return the memory of a device in bytes, or None if unknown."""
     if kind != 'CPU':
         return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
@@ -156,7 +156,7 @@ def _with_body(params: hyperparams.Params, chosen: plans.Plan) -> hyperparams.Pa
 
 
 class _Subject(NamedTuple):
-    """What is planned."""
+    """The subject of a plan."""
 
     params: hyperparams.Params  # of an experiment or a pipeline
     body: hyperparams.Params  # of the pipeline
@@ -200,6 +200,6 @@ def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
 
 
 def _slots_of(model: keras.Model) -> float:
-    """Return the number of slots of a model's optimizer. If the model is not compiled, assume Adam."""
+    """Return the number of slots of a model's optimizer."""
     optimizer = getattr(model, 'optimizer', None)
     return training_optimizer.count_slots(optimizer) if optimizer else _SLOTS_OF_ADAM

@@ -24,19 +24,18 @@ from lingpipe.training.experiment import Placement
 
 
 class PreparedRun:
-    """What a training run needs: its task, inputs, program, checkpoints and curves.
+    """The parts of a training run, such as task, inputs, program and checkpoints.
 
     Args:
         params: the experiment's Params with `task`, `train`, `eval` and `input`.
-        evaluation_inputs: dictionary from 'Dev' and 'Test' to the Params of these inputs.
+        evaluation_inputs: dictionary from 'Dev' or 'Test' to the Params of an input.
         placement: the `Placement` to train on; None: the devices of this process.
         started: `time.monotonic()` at the start of the program, for the time to the first step.
         dog: `watchdog.Watchdog`, which limits steps, or None.
 
     Raises:
-        ValueError: a field of `train` or `eval` cannot work.
-        TrainingError: the log directory cannot be written to, is corrupt, or is in use by another training run; or
-            `train.init_from_checkpoint` cannot be read.
+        ValueError: a field of `train` or `eval` is invalid.
+        TrainingError: the log directory or a checkpoint cannot be used.
     """
 
     def __init__(self, params: hyperparams.Params, evaluation_inputs: dict, logdir: Any,
@@ -71,7 +70,7 @@ class PreparedRun:
         self._iterator: Any = None
 
     def _waiting_for(self, what: str) -> waits.Wait:
-        """Return a scope that limits a wait for other processes. `what` names the awaited event."""
+        """Return a scope that limits a wait for other processes."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
     def _make_checkpointer(self, directory: str, max_to_keep: int) -> checkpointing.Checkpointer:

@@ -1,4 +1,4 @@
-"""The output of a training run: a bar or plain lines, curves for TensorBoard, and skipped records.
+"""The output of a training run, such as a progress bar and curves for TensorBoard.
 
 In a terminal one line is updated. Elsewhere a line is printed at intervals::
 
@@ -23,19 +23,19 @@ _BAR = 'step {n_fmt}/{total_fmt} |{bar}| '
 
 
 def bad_records_text(inputs: dict[str, base_input.BaseInput]) -> str:
-    """Return a line for each input with skipped records; '' if there are none."""
+    """Return a text with a line for each input that has skipped records."""
     return '\n'.join(f'{name}: bad records of {data.source}: {len(data.bad_records)}, named in the log'
                      for name, data in inputs.items() if data.bad_records)
 
 
 class SummaryWriter:
-    """Writes scalars and texts into an event file of a folder, such as 'train' or 'eval_test'."""
+    """Writer of scalars and texts to an event file for TensorBoard."""
 
     def __init__(self, directory: str) -> None:
         self._writer = tf.summary.create_file_writer(directory)
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
-        """Write one point of several curves."""
+        """Add a point to each curve in `values`."""
         with self._writer.as_default():
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)
@@ -47,12 +47,12 @@ class SummaryWriter:
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)
 
     def flush(self) -> None:
-        """Write all buffered points and texts to the file, so that other processes see them."""
+        """Write all buffered points and texts to the file."""
         self._writer.flush()
 
 
 class TimeSpent:
-    """Seconds in each of `KINDS`. The first step is not counted, because it builds the graph."""
+    """Seconds spent on each of `KINDS`. The first step is not counted."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(KINDS, 0.0)
@@ -73,11 +73,11 @@ class TimeSpent:
 
 
 class Progress:
-    """Shows step, metrics, examples per second and time left.
+    """Display of step, metrics, examples per second and time left.
 
     Args:
         example_name: name of the examples, such as 'images'.
-        stream: where to write; standard error by default, as tqdm does.
+        stream: where to write; None: standard error.
     """
 
     def __init__(self, max_steps: int, start_step: int, examples_per_step: int, example_name: str,
@@ -93,7 +93,7 @@ class Progress:
                                   dynamic_ncols=True)
 
     def update(self, step: int, metrics: dict[str, Any], done_steps: int, seconds: float) -> None:
-        """Show the state at a step; the last `done_steps` steps took `seconds` seconds."""
+        """Show the state at a step. The last `done_steps` steps took `seconds`."""
         rate = f'{done_steps * self._examples_per_step / seconds:,.0f} {self._example_name}/s'
         left = f'{_CLOCK(self._seconds_left(step, done_steps, seconds))} left'
         text = ', '.join([*([metrics_text(metrics)] if metrics else []), rate, left])

@@ -1,8 +1,8 @@
-"""Experiment trackers: services that keep the params and curves of many runs.
+"""Experiment trackers, which are services that keep the params and curves of many runs.
 
-Each tracker has its own library, and gets the curves that TensorBoard gets. A resumed training run continues its run in
-the tracker. A file such as control/mlflow_run.txt has the id of that run. If a tracker fails during training, a warning
-says so, and training continues without the tracker.
+Each tracker has its own library, and gets the curves that TensorBoard gets. A resumed training run continues the same
+run in the tracker. A file such as control/mlflow_run.txt has the id of the tracker's run. If a tracker fails during
+training, training continues without the tracker.
 """
 
 import re
@@ -35,11 +35,11 @@ class Tracker(Protocol):
         ...
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Add a point to each curve of {name: value}. `step` is the number of steps so far."""
+        """Add a point to each curve in `values`. `step` is the number of steps so far."""
         ...
 
     def end(self, status: str) -> None:
-        """End the run. `status` is FINISHED, FAILED, or KILLED if a signal stopped the training."""
+        """End the run. `status` is FINISHED, FAILED or KILLED. KILLED means that a signal stopped the training."""
         ...
 
 
@@ -112,7 +112,7 @@ class Trackers:
         self._active: dict[str, Tracker] = {}
 
     def start(self, params: hyperparams.Params, datasets: Iterable[str]) -> None:
-        """Open the event files. In each tracker begin a run, or continue the log directory's run."""
+        """Open the event files, and start the run of each tracker."""
         self._files = {'train': progress.SummaryWriter(self._logdir.train),
                        **{name: progress.SummaryWriter(self._logdir.evaluation(name)) for name in datasets}}
         config = flat(params)
@@ -124,11 +124,11 @@ class Trackers:
             self._logdir.write_control_file(file, f'{run}\n')
 
     def text(self, name: str, text: str, step: int) -> None:
-        """Write a text beside the curves of training, for TensorBoard only."""
+        """Write a text for TensorBoard. Trackers do not get the text."""
         self._files['train'].text(name, text, step)
 
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Add a point to each curve of 'train' or a dataset."""
+        """Add a point to each curve in `values`. `name` is 'train' or the name of a dataset."""
         self._files[name].scalars(step, values)
         if name != 'train':
             self._files[name].flush()  # for other processes

@@ -1,4 +1,4 @@
-"""The compiled training step: forward, backward, clip and update, several times per call."""
+"""The compiled training step, and the state that it changes."""
 
 import contextlib
 import functools
@@ -45,8 +45,9 @@ class TrainProgram:
     `should_stop`, `_value_and_grad`, `_deciding`, `_if_finite`, `_apply`, `_is_to_stop`.
 
     Attributes:
-        input_position: `tf.Variable` int64 [3]: step of the last change of batch size, examples until then, new size.
-        stopping: boolean `tf.Variable`; when any thread sets it, a call of `run` ends after the current step.
+        input_position: `tf.Variable` int64 [3]. The elements are the step of the last change of the batch size, the
+            number of examples before that step, and the new batch size.
+        stopping: boolean `tf.Variable`. If any thread sets it, `run` ends after the current step.
     """
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params) -> None:
@@ -71,13 +72,13 @@ class TrainProgram:
         return training_optimizer.build_optimizer(self._params, self._trainable, self._task.body.computes_in_float16)
 
     def _averaged_variables(self) -> dict[str, keras.Variable]:
-        """Return the variables that get a moving average: `named_variables` without frozen weights."""
+        """Return the variables that get a moving average."""
         frozen = set(map(id, base_layer.frozen_weights(self._task.body.stack)))
         return {name: variable for name, variable in self.named_variables.items() if id(variable) not in frozen}
 
     @property
     def read(self) -> Callable:
-        """Function that reads a Keras variable for evaluation: its moving average if there is one, else its value."""
+        """Function that reads a Keras variable for evaluation. It prefers the moving average to the variable."""
         return self.average.read if self.average else variable_placement.read_variable
 
     @property
@@ -87,20 +88,20 @@ class TrainProgram:
 
     @property
     def partitions(self) -> list:
-        """List of `Partition`: the layers and the device of each partition."""
+        """List of the `Partition`s of the body."""
         return self._task.body.partitions
 
     def iterate(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return the iterator for `run`. `batches(share)` returns the dataset for a `Share`, a part of each batch."""
+        """Return the iterator for `run`. `batches` returns the dataset for a `Share` of each batch."""
         return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Return an iterator over the batches of `data` that follow `step`, for `run`."""
+        """Return the iterator for `run` over the batches of `data` that follow `step`."""
         with watchdog.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 
     def _num_seen(self, data: base_input.BaseInput, step: int) -> int:
-        """Return how many examples were seen before a step. Record the batch size if it has changed."""
+        """Return how many examples training has seen before a step."""
         since, seen, batch_size = self.input_position.numpy().tolist()
         seen += (step - since) * (batch_size or data.params.batch_size)
         if batch_size != data.params.batch_size:
@@ -110,18 +111,18 @@ class TrainProgram:
 
     def watching_input(self, data: base_input.BaseInput,
                        wait: Callable[..., waits.Wait] = watchdog.for_batch) -> waits.Wait:
-        """Return a scope around `run` that ends the process if the next batch does not come in time."""
+        """Return a scope for `run` that limits the wait for each batch."""
         return wait(data.source, self._params.input_timeout_seconds, self.batch_waits.limited)
 
     def position(self) -> int | None:
-        """Return a number that changes with each step, or None while a step waits for a batch. Any thread may ask."""
+        """Return a number that changes with each step, or None while a step waits for a batch."""
         return self.batch_waits.position()
 
     def state_restored(self) -> None:
-        """Copy restored variables from the host to the devices. Not needed here: variables are trained in place."""
+        """Copy restored variables from the host to the devices. This class has nothing to copy."""
 
     def before_save(self) -> None:
-        """Copy trained values to the host's variables before a save or an evaluation. Not needed here."""
+        """Copy trained variables to the host, before a save or an evaluation. This class has nothing to copy."""
 
     def should_stop(self, interrupted: interruption.Interruption) -> bool:
         """Return whether to stop. Programs that train together agree on the answer."""
@@ -138,7 +139,7 @@ class TrainProgram:
         return StepResult(norms.shape[0], norms[-1], metrics)
 
     def _steps(self, iterator: Iterator[tuple], num_steps: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Run `_step` in a loop. Return {metric name: tensor `[num_steps]`}, with the gradient norm as a metric."""
+        """Run `_step` in a loop, and return the metrics of all steps by name."""
         names: list[str] = []  # known once the body of the loop is traced
 
         def body(index: tf.Tensor, unused_going_on: tf.Tensor,
@@ -160,7 +161,7 @@ class TrainProgram:
         return self.stopping.read_value()
 
     def _step(self, batch: tuple) -> dict[str, tf.Tensor]:
-        """Build a step. Return its gradient norm and metrics as {name: float32 scalar}."""
+        """Build a step, and return the metrics and the gradient norm by name."""
         loss_scale = training_optimizer.scale_of(self.optimizer)
         out, metrics = self._value_and_grad(batch, self.global_step, loss_scale)
         if loss_scale is not None:
@@ -168,7 +169,7 @@ class TrainProgram:
         return numbers_of(self._train_on(out, self.global_step), metrics)
 
     def _train_on(self, out: loss_pass.ValueAndGrad, step: tf.Variable | tf.Tensor) -> tf.Tensor:
-        """Build the second part of a step: apply gradients if they and the loss are finite. Return the global norm."""
+        """Build the update of a step, and return the global norm of the gradients."""
         with self._deciding():
             norm = tf.sqrt(out.squared_norm)
             is_finite = training_optimizer.is_finite(out.loss, norm)
@@ -181,14 +182,14 @@ class TrainProgram:
 
     def _value_and_grad(self, batch: tuple, step: tf.Variable | tf.Tensor, loss_scale: tf.Tensor | None = None
                         ) -> tuple[loss_pass.ValueAndGrad, dict[str, tf.Tensor]]:
-        """Compute loss, gradients and metrics of a batch. Return `ValueAndGrad`, and {name: metric} with loss first."""
+        """Compute the loss, the gradients and the metrics of a batch."""
         inputs, *targets = batch
         out = self._task.body.value_and_grad(
             self._task.loss_and_metrics, inputs, tuple(targets), step=step, assign_state=False, loss_scale=loss_scale)
         return out, {'loss': out.loss, **out.metrics}
 
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
-        """Apply and count a step with finite loss and gradients. Else stop, or count it and reduce the loss scale."""
+        """Build an update that requires a finite loss and finite gradients."""
         scale = training_optimizer.scale_of(self.optimizer)
         with self._deciding():
             # Loss scaling itself may be the cause. While the scale can be reduced, the step is counted, not applied.
@@ -208,7 +209,7 @@ class TrainProgram:
             self.average.update(step)
 
     def _apply(self, gradients: list[tf.Tensor | None], step: tf.Variable | tf.Tensor) -> None:
-        """Build the optimizer's update. `gradients` has a tensor or None for each trainable variable."""
+        """Build the optimizer's update of the trainable variables."""
         training_optimizer.unscaled(self.optimizer).apply(gradients, self._trainable)
 
     def _clip(self, gradients: list[tf.Tensor | None], norm: tf.Tensor) -> list[tf.Tensor | None]:
@@ -220,14 +221,14 @@ class TrainProgram:
 
 
 def numbers_of(norm: tf.Tensor, metrics: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Return {name: float32 scalar} of a step: the gradient norm, the loss, then other metrics."""
+    """Return {name: float32 scalar} of the gradient norm and the metrics of a step."""
     return {name: tf.cast(number, tf.float32) for name, number in {_NORM: norm, **metrics}.items()}
 
 
 def _add_l2_regularizers(trainable_variables: list[keras.Variable], weight: float) -> None:
-    """Add L2 regularizers to kernels (rank 2 and more), but not to biases and batch norm."""
+    """Add L2 regularizers to kernels."""
     for variable in trainable_variables if weight else []:
-        if len(variable.shape) > 1:
+        if len(variable.shape) > 1:  # neither a bias nor batch norm
             if variable.regularizer is not None:
                 raise ValueError(f'train.l2_regularizer_weight={weight!r} is not possible: {variable.path} has a '
                                  'regularizer of its layer. Set it to 0, and give each layer its own regularizer.')

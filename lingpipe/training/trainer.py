@@ -29,7 +29,7 @@ _OF_INPUTS = (tf.errors.InvalidArgumentError, tf.errors.UnknownError, tf.errors.
 
 
 class Trainer(prepared_run.PreparedRun):
-    """Trains, evaluates, and writes checkpoints and curves. A stopped run resumes exactly.
+    """A training run with evaluations, checkpoints and curves. A stopped run resumes from the newest checkpoint.
 
     Attributes:
         interrupted: the `Interruption` by which a signal asks to stop.
@@ -44,7 +44,7 @@ class Trainer(prepared_run.PreparedRun):
         Raises:
             ValueError: `eval.best_metric` or the examples of an evaluation do not fit the task.
             TrainingError: a loss is not finite, the input ends or fails, or the log directory fails.
-            WorkerIsBackError: at a checkpoint, a worker that was left out answers again.
+            WorkerIsBackError: a lost worker answers again.
         """
         with self._logdir.lock():
             status = trackers.FAILED
@@ -59,7 +59,7 @@ class Trainer(prepared_run.PreparedRun):
                     print(told, flush=True)
 
     def run_to_exit_code(self) -> int:
-        """Call `run`. Return 0 if the last step and the final evaluation are done, else EXIT_TRY_AGAIN."""
+        """Call `run`. Return 0 if the run is complete, else EXIT_TRY_AGAIN."""
         self.run()
         return 0 if self._is_complete else errors.EXIT_TRY_AGAIN
 
@@ -108,25 +108,25 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return a `watchdog.for_batch` that saves at a timeout, then exits. For `position` see `Checkpointer.save`."""
+        """Return a `watchdog.for_batch` that saves a checkpoint at a timeout."""
         return functools.partial(
             watchdog.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
 
     def _end_without_batch(self, position: Callable[[], int | None], sentence: str) -> None:
-        """If no batch has come, save, then end the process: a waiting step cannot be cancelled."""
+        """Save a checkpoint and end the process, because no batch has come."""
         self._dog.beat()
         try:
             self._program.before_save()
             path = self._checkpointer.save(position)
-            if path is None:
+            if path is None:  # a batch has come
                 return
         except (errors.TrainingError, tf.errors.OpError) as error:
             waits.end_process(f'{sentence} {error}')
         self._trackers.end(trackers.KILLED if self.interrupted else trackers.FAILED)
         if self.interrupted:
             print(self._stopped(checkpoints.step_of(path), path), flush=True)
-            self.interrupted.end_process()
+            self.interrupted.end_process()  # a waiting step cannot be cancelled
         waits.end_process(f'{sentence} The steps before were saved: checkpoint {path}.')
 
     def _stopped(self, step: int, path: str) -> str:
@@ -177,7 +177,7 @@ class Trainer(prepared_run.PreparedRun):
         self._step += result.num_steps
         self._rate = result.num_steps * self._input.params.batch_size / seconds
         means = {name: float(values.mean()) for name, values in self._metrics.items()}
-        if self._started is not None:
+        if self._started is not None:  # the first step builds the graph
             self._progress.write(f'First step after {time.monotonic() - self._started:.1f} s')
             self._started = None
         else:
@@ -203,9 +203,9 @@ class Trainer(prepared_run.PreparedRun):
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
     def _evaluate_between_steps(self) -> None:
-        """Evaluate on Dev alone if it exists, because Test must not influence choices."""
+        """Evaluate on Dev alone if Dev exists."""
         inputs = self._evaluation_inputs
-        self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)
+        self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)  # Test must not influence choices
 
     def _write_curves(self) -> None:
         bad = self._input.bad_records
@@ -227,7 +227,7 @@ class Trainer(prepared_run.PreparedRun):
             f'{newest} Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _error_of_input(self, what: str, why: str) -> errors.TrainingError:
-        """Save a checkpoint. Return the error to raise when the input gives no more batches."""
+        """Save a checkpoint, and return the error of an input without more batches."""
         path = self._save()  # this updates `self._step`
         return errors.TrainingError(f'The input of training, {self._input.source}, {what} after step {self._step}: '
                                     f'{why} The steps are saved in {path}.')
@@ -259,7 +259,7 @@ class Trainer(prepared_run.PreparedRun):
             self._progress.write(f'step {self._step}, sample: {text!r}')
 
     def _save_best(self, results: dict[str, dict[str, float]]) -> None:
-        """Save this state if it is the best so far, then record it in best.json."""
+        """Save the current state if it is the best so far."""
         record = self._best.improved(self._step, results.get('Dev') or results.get('Test') or {})
         if record:
             self._begin_save(self._best_checkpointer, lambda: self._best.write(record))
@@ -279,5 +279,5 @@ class Trainer(prepared_run.PreparedRun):
 
 
 def _has_passed(before: int, after: int, interval: int) -> bool:
-    """Return whether a multiple of `interval` lies in (before, after]. Return False if `interval` is 0."""
+    """Return whether training has passed a multiple of `interval`."""
     return bool(interval) and after // interval > before // interval

@@ -9,19 +9,17 @@ import tensorflow as tf
 
 from lingpipe.cluster import answers, cluster_config, waits
 
-_FIRST_CALL_FACTOR = 10
+_FIRST_CALL_FACTOR = 10  # the first call of a kind traces and compiles
 
 
 class Watchdog:
-    """Limits the time of steps. A step that waits for a lost worker cannot be interrupted, so the process ends.
-
-    The first call of a kind traces and compiles, so its limit is ten times as long.
+    """Time limit of steps. The process ends if a step takes too long.
 
     Args:
-        seconds: how long a step may take; 0: any time.
+        seconds: how long a step may take; 0: any time. The first step may take ten times as long.
         config: `ClusterConfig`, to name the peers that do not answer; None: this process is alone.
-        needed_job: 'worker' or 'ps', for `listen`. Training needs all processes of this job; None: no job.
-        is_worker_back: function that returns whether a dropped worker has come back.
+        needed_job: 'worker' or 'ps'. Training needs all processes of this job. None: no job.
+        is_worker_back: function that returns whether a lost worker answers again.
     """
 
     def __init__(self, seconds: float = 0, config: cluster_config.ClusterConfig | None = None,
@@ -32,17 +30,17 @@ class Watchdog:
         self._num_beats = 0
 
     def listen(self, ask_to_stop: Callable[[str], Any]) -> None:
-        """Call `ask_to_stop(reason)` in another thread when a process of `needed_job` gets a signal such as SIGTERM."""
+        """Let another thread call `ask_to_stop(reason)` when a process of `needed_job` gets a stop signal."""
         if self._config and self._needed_job:
             answers.listen(self._config, self._needed_job, lambda task: ask_to_stop(f'a signal to {task}'))
 
     @contextlib.contextmanager
     def watch(self, kind: str = 'step', progress: Callable[[], Any] = int) -> Iterator[None]:
-        """Limit the time of each step inside this scope. `beat` or a new result of `progress` restarts the clock.
+        """Limit the time of each step inside this scope. `beat` restarts the clock.
 
         Args:
-            progress: function whose result changes with each step. The watching thread calls it. While the result is
-                None, nothing is limited.
+            progress: function whose result changes with each step. While the result is None, no limit applies.
+                Another thread calls this function.
         """
         def position() -> tuple[Any, int] | None:
             now = progress()
@@ -57,7 +55,7 @@ class Watchdog:
         self._known_kinds.add(kind)
 
     def beat(self) -> None:
-        """Restart the time limit, because the watched call has made progress."""
+        """Restart the time limit."""
         self._num_beats += 1
 
     def silence_in_words(self) -> str:
@@ -66,7 +64,7 @@ class Watchdog:
 
 
 class BatchWaits:
-    """Takes batches from an iterator. Other threads can see whether a step waits for a batch.
+    """Counter of the waits for batches. Any thread can see whether a step waits for a batch.
 
     ::
 
@@ -75,7 +73,7 @@ class BatchWaits:
 
     Attributes:
         seconds: `tf.Variable` float64, seconds of all waits so far.
-        is_resumed: whether the first wait includes seeking a position in the data. That wait has no time limit.
+        is_resumed: whether the input begins in the middle of the data. The first wait then has no time limit.
     """
 
     def __init__(self) -> None:
@@ -85,7 +83,7 @@ class BatchWaits:
         self.is_resumed = False
 
     def next_batch(self, iterator: Iterator[tuple]) -> tuple:
-        """Return the next batch, and record the wait and its length. May be called in a `tf.function`."""
+        """Return the next batch, and record how long the step waits."""
         with tf.control_dependencies([self._count.assign_add(1)]):
             begin = _now()
         with tf.control_dependencies([begin]):
@@ -100,23 +98,23 @@ class BatchWaits:
         self._count.assign_add(2)
 
     def current(self) -> int | None:
-        """Return the number of the current wait; None while no step waits. Any thread may ask."""
+        """Return the number of the current wait, or None while no step waits."""
         count = int(self._count)
         return count if count % 2 else None
 
     def position(self) -> int | None:
-        """Return a number that changes with each step; None while a step waits for data. Any thread may ask."""
+        """Return a number that changes with each step, or None while a step waits for a batch."""
         count = int(self._count)
         return None if count % 2 else count
 
     def limited(self) -> int | None:
-        """Return `current()`; None during the first wait of a resumed input, which has no time limit."""
+        """Return `current()`, or None during a wait without a time limit."""
         number = self.current()
         return None if number == 1 and self.is_resumed else number
 
 
 def _now() -> tf.Tensor:
-    """Return the time in seconds, by the clock of the host that reads the batches."""
+    """Return the time in seconds, by the clock of the host."""
     with tf.device('CPU:0'):
         return tf.timestamp()
 
