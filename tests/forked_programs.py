@@ -67,7 +67,7 @@ class ForkedProgram:
         return self.returncode
 
     def wait(self, timeout=300):
-        """Wait for its end, which it makes after so many seconds; return `returncode`."""
+        """Wait for its end; return `returncode`. After so many seconds, end it with a report of where it is."""
         if self.returncode is None:
             with self._killed_after(timeout):
                 self.returncode = int(self._life.readline())
@@ -95,7 +95,7 @@ class ForkedProgram:
 
     @contextlib.contextmanager
     def _killed_after(self, seconds):
-        timer = threading.Timer(seconds, self.kill)
+        timer = threading.Timer(seconds, self.send_signal, [signal.SIGABRT])  # `faulthandler` prints its stacks
         timer.start()
         try:
             yield

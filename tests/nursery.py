@@ -6,6 +6,7 @@
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -86,6 +87,7 @@ def _become(command, environment):
             1 + (name == 'stderr'), 'w', buffering=1 if is_shown_at_once else -1, encoding='utf-8', closefd=False)
         setattr(sys, name, new)
         setattr(sys, f'__{name}__', new)
+    faulthandler.enable()
     sys.orig_argv = list(command)
     ctypes.pythonapi.Py_Exit(_exit_code(command[1:]))  # with all that TensorFlow does at the end of a program
 
