@@ -210,7 +210,7 @@ class Replica(NamedTuple):
     """The replica for which a layer computes."""
 
     num_replicas: int
-    stage: int  # of `stage_numbers`: the stage whose devices in all replicas compute the sums
+    stage: int  # a number of `stage_numbers`; the devices of this stage compute the sums
     index: tf.Tensor  # int64 scalar, the number of the replica
     micro_batch: tf.Tensor  # int64 scalar, the number of the micro-batch in the replica
     is_compiled: bool  # whether XLA compiles the stage; if so, `Group.sum_inside_program` computes the sums

@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Return the values of all variables on the device of each stage, `[stages][variables]`."""
+        """Return a list for each stage with all values, copied to the stage's device."""
         values = []
         for variable, stage in zip(self.variables, self.stages):
             with tf.device(variable_placement.owner(variable, [self.devices[stage]])):

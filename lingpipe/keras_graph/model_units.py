@@ -155,7 +155,7 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """The field `layer` of a unit that prepares the inputs of a nested model."""
+    """The preparation of a nested model's inputs, as the `layer` of a `Unit`."""
 
     functional: Any
 

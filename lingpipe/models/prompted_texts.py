@@ -21,7 +21,7 @@ class StackTask:
     `initial_cache(batch_size, length)`.
 
     Args:
-        body: built `GPipeLayer` from tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
+        body: built `GPipeLayer`, which maps tokens `[batch, length]` to logits `[batch, length, vocab_size]`.
     """
 
     def __init__(self, body: gpipe_layer.GPipeLayer, sampler: LoopSampler) -> None:

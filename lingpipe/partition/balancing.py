@@ -59,7 +59,7 @@ class Cut(NamedTuple):
     layer_times: Any = None  # list of `layer_profile.LayerTime`; None if nothing was measured
     memory: Any = None  # `memory_model.MemoryModel`; None if no memory was estimated
     costs: Any = None  # `StageCostModel`, in seconds if layers were measured, else in floating-point operations
-    recompute: str = 'none'  # what partitions recompute; a value instead of 'auto'
+    recompute: str = 'none'  # what partitions recompute; not 'auto'
     memory_limit: float | None = None  # bytes; no device of the cut needs more
 
     def describe(self, analyses: list[layer_analysis.LayerAnalysis], devices: list[str]) -> list[Partition]:

@@ -118,7 +118,7 @@ class AsynchronousProgram(ServerProgram):
         super().before_save()
 
     def _run_step(self, iterator):
-        """Start calls, and return the row of the call that ends next."""
+        """Start calls, and return the results of the next finished call."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))

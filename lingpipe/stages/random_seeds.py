@@ -63,7 +63,7 @@ class Seeds:
     """The states of a stage's seed generators for one micro-batch.
 
     Args:
-        draw: function of the number of earlier calls of the layers. It returns one seed `[2]` per generator.
+        draw: function that returns one seed `[2]` per generator. Its argument is how often the layers were called before.
         draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that no layer owns. See
             `draw_untracked_seed`. None means that such generators raise ValueError.
     """

@@ -37,7 +37,7 @@ class Evaluator:
         """Check that an evaluation input fits the model. `name` is 'Dev' or 'Test'.
 
         Raises:
-            ValueError: the examples do not fit the model, or a class has different numbers in the two inputs.
+            ValueError: the examples do not fit the model, or the two inputs number a class differently.
         """
         self._task.check_input(data)
         _require_same_classes(name, data, training_input)
@@ -88,7 +88,7 @@ class Evaluator:
 
 
 def _require_same_classes(name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-    """Raise ValueError if a class has different numbers in the two inputs."""
+    """Raise ValueError if the two inputs number a class differently."""
     numbers, trained = ({each: number for number, each in enumerate(_class_names(part))}
                         for part in (data, training_input))
     for each in numbers.keys() & trained.keys():

@@ -96,7 +96,7 @@ class TrainProgram:
         return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
-        """Return the iterator for `run` over the batches of `data` that follow `step`."""
+        """Return an iterator over the batches of `data` after `step`, as an argument of `run`."""
         with watchdog.for_batch(data.source, self._params.input_timeout_seconds, lambda: 0):  # one wait
             return self.iterate(functools.partial(data.training_dataset, self._num_seen(data, step)))
 

@@ -227,7 +227,7 @@ class Trainer(prepared_run.PreparedRun):
             f'{newest} Lower the learning rate or set train.clip_gradient_norm_to_value, and run again.')
 
     def _error_of_input(self, what: str, why: str) -> errors.TrainingError:
-        """Save a checkpoint, and return the error of an input without more batches."""
+        """Save a checkpoint, and return the error for an input that gives no more batches."""
         path = self._save()  # this updates `self._step`
         return errors.TrainingError(f'The input of training, {self._input.source}, {what} after step {self._step}: '
                                     f'{why} The steps are saved in {path}.')
