@@ -58,6 +58,7 @@ class TpuReplicas(experiment.Placement, collectives.Group):
     def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any,
                  num_stages: int) -> None:
         self.num_stages = num_stages
+        self._iterators: list[Any] = []
         self.strategy = tf.distribute.TPUStrategy(
             resolver, experimental_device_assignment=assign_cores(topology, num_stages),
             experimental_spmd_xla_partitioning=self._is_spmd)
@@ -74,8 +75,10 @@ class TpuReplicas(experiment.Placement, collectives.Group):
             return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], results)
 
     def distribute(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return an iterator over batches. Each replica gets its own rows, of a static shape."""
-        return iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
+        """Return an iterator over batches. Each replica gets its own rows of a batch, always the same number."""
+        iterator = iter(self.strategy.distribute_datasets_from_function(lambda context: rows_of_host(batches, context)))
+        self._iterators.append(iterator)  # kept: deleting one whose host is in use can deadlock TensorFlow
+        return iterator
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
         """Sum a tensor over each group of consecutive replicas."""
@@ -148,5 +151,5 @@ class ReplicaTrainProgram(train_program.TrainProgram):
         return (self.global_step.read_value(),)
 
     def _step_of_replica(self, batch, step):
-        """Build the step of a replica, and return a dictionary of numbers."""
+        """Build a replica's step, and return {name: scalar tensor} with 'loss', 'gradient_norm' and other metrics."""
         raise NotImplementedError

@@ -1,5 +1,9 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from lingpipe.placements import tpu_replicas
 from tests import virtual_tpu
@@ -31,3 +35,10 @@ def test_neighbouring_stages_are_neighbours_in_the_torus(num_stages):
     assignment = tpu_replicas.assign_cores(virtual_tpu.topology(), num_stages)
     chips = assignment.core_assignment[..., :3]
     assert np.abs(np.diff(chips, axis=1)).sum(-1).max() <= 1
+
+
+def test_an_iterator_is_not_deleted_before_the_cores():
+    cores = virtual_tpu.make_cores(2)
+    iterator = weakref.ref(cores.distribute(lambda share: tf.data.Dataset.from_tensors(tf.zeros([8])).repeat()))
+    gc.collect()
+    assert iterator() is not None
