@@ -108,7 +108,7 @@ class Report(keras.callbacks.Callback):
         return self._of_batch(measure)
 
     def _of_batch(self, parts):
-        """Return a section of the page, or a note if this is impossible."""
+        """Return the page elements that `parts` makes from the batch, or a note that says why there are none."""
         if self._batch is None:
             return [page.missing('Report was given no batch.', "Report('report.html', x_batch, y_batch)")]
         try:

@@ -86,7 +86,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: 
     """Draw curves over steps. A value that is not finite leaves a gap.
 
     Args:
-        series: pairs (step, value) of each curve, by the name of the curve.
+        series: {name of a curve: its pairs (step, value)}.
     """
     figure = Figure((4.8, 2.6), layout='constrained')
     axis = figure.subplots()
@@ -105,7 +105,7 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """Return a figure as an SVG file, in which text stays text."""
+    """Return a figure as an SVG file, which stores text as text, not as outlines."""
     return _saved(figure, 'svg', metadata={'Date': None})  # no date: equal figures give equal bytes
 
 

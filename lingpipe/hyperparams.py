@@ -182,7 +182,7 @@ class Params:
         return text_lines.join(self._Texts()[0])
 
     def _Texts(self):
-        """Return the text of each value and the type of each field, by path."""
+        """Return two dictionaries: {path: text of the value} and {path: name of the type}."""
         texts, kinds = {}, {}
         for path, value in param_tree.walk(self):
             if not param_tree.holds_params(value):
@@ -193,7 +193,7 @@ class Params:
         return texts, kinds
 
     def FromText(self, text: str) -> Self:
-        """Set the fields that a text from ToText names, and return self. Other fields do not change.
+        """Set each field that has a line in `text`, and return self. Other fields do not change.
 
         A value is read as the current type of the field. A list of Params is changed element by element. A line
         `x.cls : type/module/Name` with another class replaces `x` by the Params of that class.
@@ -214,7 +214,7 @@ class Params:
         return '\n\n'.join(map(text_lines.join, self._Texts()))
 
     def FromTextWithTypes(self, text: str) -> Self:
-        """Set fields from the text of ToTextWithTypes, and return self. Current types do not matter."""
+        """Set fields from the text of ToTextWithTypes, and return self. Values get the types in the text."""
         fields, _, kinds = text.rstrip().rpartition('\n\n')
         if kinds and not fields:
             raise ValueError('The text has no types; use FromText, or write it with ToTextWithTypes.')
@@ -247,8 +247,8 @@ class InstantiableParams(Params):
 def ApplyOverrides(params: Params, text: str) -> Params:
     """Set fields from a text such as `'train.max_steps=100; body.num_partitions=4'`, and return `params`.
 
-    A newline or `;` ends an entry. `:` or `=` separates path and value. Values are read as by FromText, but an unknown
-    word is a string.
+    A newline or `;` ends an entry. `:` or `=` separates path and value. Values are read as in FromText, except
+    that an unknown word without quotes becomes a string.
 
     Raises:
         AttributeError: there is no such field or element.

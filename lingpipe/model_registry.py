@@ -44,7 +44,7 @@ def GetClass(name: str) -> type[base_model_params.SingleTaskModelParams]:
     """Return the experiment class of a name. The module may be in the current folder.
 
     Args:
-        name: `module.Class`, or `module` for the `DEFAULT` or the only experiment of the module.
+        name: `module.Class`, or `module`, which means the module's `DEFAULT` or else its only experiment.
 
     Raises:
         LookupError: there is no such experiment.

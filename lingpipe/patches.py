@@ -64,7 +64,7 @@ def recording_moments(norms: Sequence[keras.layers.BatchNormalization], record: 
 
 
 def call_with_room_for_frames(function: Callable[[], _Result]) -> _Result:
-    """Call `function` with enough memory for the frames of inner calls, and return the result."""
+    """Reserve stack memory, which makes calls inside `function` faster, and return the result of `function()`."""
     # CPython stores frames in pieces of 16 KiB. It maps and unmaps memory for each call that does not fit in a piece.
     # Tracing an AmoebaNet makes 80,000 such calls. Unnecessary once CPython keeps a free piece; 3.11 does not.
     return function()
@@ -105,7 +105,7 @@ def creating_outside_functions() -> Iterator[None]:
 
 
 def forget_traces() -> None:
-    """Make every `tf.function` of this process trace again at its next call. Call this when variables move."""
+    """Make each `tf.function` of this process trace again at its next call. Needed after a variable changes device."""
     # A trace reads each variable at its old place. TensorFlow finds a trace by argument types and a context. To the
     # context, `_context` adds an object that is new after each move, and the values in a `keras.StatelessScope`.
     # Unnecessary once TensorFlow moves variables, and its context includes Keras's scopes.

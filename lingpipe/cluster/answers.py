@@ -41,7 +41,7 @@ def is_open(address: str) -> bool:
 
 
 def listening(config: cluster_config.ClusterConfig) -> socket.socket:
-    """Return a socket that listens at this process's port on all networks. Wait while the port is taken.
+    """Return a socket that listens at this process's port on all network interfaces. Wait while the port is taken.
 
     Raises:
         RuntimeError: the port stays taken for `SECONDS_TO_WAIT`, or the system refuses the port.
@@ -111,7 +111,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
     Args:
         find_missing: function that returns the names of workers that do not answer.
-        is_enough: function of these names and the seconds so far. It returns whether to stop waiting.
+        is_enough: function of the missing workers' names and the seconds waited. It returns whether to stop waiting.
 
     Raises:
         ConnectionError: too few workers answer within `SECONDS_TO_WAIT`.
@@ -130,7 +130,7 @@ def await_workers(config: cluster_config.ClusterConfig, find_missing: Callable[[
 
 
 def connecting(config: cluster_config.ClusterConfig, seconds: float | None = None) -> waits.Wait:
-    """Return the `Wait` in which TensorFlow connects to peers. By default, the limit is `SECONDS_TO_WAIT`."""
+    """Return a `Wait` for a `with` block that connects to peers, by default for at most `SECONDS_TO_WAIT`."""
     limit = SECONDS_TO_WAIT if seconds is None else seconds
     return waits.Wait(f'connections to {config.in_words(config.others())}', limit,
                       details=lambda: silence_in_words(config))
@@ -205,7 +205,7 @@ def _receive(word, name, target):
 
 @contextlib.contextmanager
 def _session(word, name, target):
-    """Yield a session at a server, and the queue named `word` there."""
+    """Yield a TensorFlow session at a server, and the server's queue named `word`."""
     device = cluster_config.device_of(name)
     settings = tf.compat.v1.ConfigProto(device_filters=[device])  # else the session waits for other servers
     with tf.Graph().as_default(), tf.device(f'{device}/device:CPU:0'):

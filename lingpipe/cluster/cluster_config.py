@@ -168,7 +168,7 @@ def _check_address(address, task, seen, source):
 
 
 def _given_task(task, configs):
-    """Return the source of this process's name, and the name."""
+    """Return where this process's name is given, such as '--task=worker:1', and the name."""
     if task:
         return f'--task={task}', task
     for source, config in configs.items():

@@ -174,7 +174,7 @@ def leave_tpu_to_server(config: cluster_config.ClusterConfig,
 
 
 def start_server(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.Popen[Any]:
-    """Start the server of host 0, which ends with the chief. `command` is the chief's command line."""
+    """Start the server of host 0. It ends when the chief ends. `command` is the chief's command line."""
     own = {name: value for name, value in environment.items() if name != _LOAD_LIBRARY}
     return waits.start([*command, '--task=worker:0'], env=own)
 

@@ -75,7 +75,7 @@ class _Part:
 
 
 class LocalCluster:
-    """A cluster on this machine. The first `num_leaders` processes are its leaders."""
+    """A cluster on this machine. It ends when its first `num_leaders` processes, the leaders, have ended."""
 
     def __init__(self, configs: Sequence[cluster_config.ClusterConfig], num_leaders: int,
                  command: Sequence[str]) -> None:
@@ -194,7 +194,7 @@ def _configs(given, mode):
 
 
 def _can_be_isolated(command):
-    """Return whether the cluster can have its own network."""
+    """Return whether the cluster can run in a new network namespace."""
     if any('://' in word for word in command):
         return False
     is_possible = shutil.which(_OWN_NETWORK[0]) and not subprocess.run(
@@ -206,7 +206,7 @@ def _can_be_isolated(command):
 
 
 def _set_up_loopback():
-    """Set up the loopback interface, which is down in a new network."""
+    """Enable the loopback interface of a new network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack('16sh14x', b'lo', _UP))
 

@@ -25,8 +25,8 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
           use_all_cores: bool = False, is_replaceable: bool = False) -> NoReturn:
     """Lend the devices of this process to the cluster until training ends, then exit.
 
-    At a signal, this process asks the chief to end training with a checkpoint, unless the other workers continue. The
-    process exits within about 25 seconds. The exit code comes from the chief, or is `waits.TRY_AGAIN`.
+    At a signal such as SIGTERM, this process asks the chief to save a checkpoint and end training, unless other workers
+    can continue. The process exits within about 25 s. The exit code comes from the chief, or is `waits.TRY_AGAIN`.
 
     Args:
         num_cpu_devices: number of devices into which TensorFlow splits the CPU.
@@ -34,7 +34,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
         is_replaceable: whether training may continue with the other workers after a signal.
 
     Raises:
-        RuntimeError: the port stays taken.
+        RuntimeError: the server cannot listen at its port.
     """
     answers.listening(config).close()  # else TensorFlow would not say what is wrong
     events: queue.SimpleQueue[int] = queue.SimpleQueue()  # exit codes from the chief, and `_SIGNAL`
@@ -57,7 +57,7 @@ def serve(config: cluster_config.ClusterConfig, num_cpu_devices: int = 1, use_gp
 
 
 def _after_signal(config, target, is_replaceable, events):
-    """Ask the chief to stop unless others replace this worker, and return the next event."""
+    """Ask the chief to end training, unless other workers can continue, and return the next event."""
     others = [config.address_of(name) for name in config.tasks('worker') if name != config.task]
     if is_replaceable and any(map(answers.is_open, others)):
         print(f'{config.task} was asked to stop: it leaves in {_SECONDS_TO_LEAVE} s, or when training ends. Training '
@@ -102,7 +102,7 @@ def _await_end(config, target, events):
 
 
 def check_networks() -> None:
-    """Raise ValueError if other machines can reach this process."""
+    """Raise ValueError if this process has a network interface other than loopback, by which others could reach it."""
     others = [name for _, name in socket.if_nameindex() if name not in ('lo', 'lo0')]
     if others:
         raise ValueError(

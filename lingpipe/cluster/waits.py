@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None)
 
 
 def _paused_seconds(since: float, planned: float) -> float:
-    """Return how many seconds this process was stopped during a sleep, as by Ctrl-Z."""
+    """Return how many seconds this process was paused during a sleep, for example by Ctrl-Z."""
     excess = time.monotonic() - since - planned
     return excess if excess > _LONGEST_DELAY_OF_A_LOOK else 0.
 
@@ -57,7 +57,7 @@ class Wait:
             the clock. By default, the clock runs during the whole block.
         on_timeout: function that the thread calls at the limit, with the message; None: `end_process`.
         is_urgent: function that returns whether the process was asked to stop. If so, the limit is at most 5 seconds.
-        first_warning_seconds: seconds before the first warning; None: 30. The maximum is a quarter of the limit.
+        first_warning_seconds: seconds before the first warning; None: 30. A quarter of the limit is used if shorter.
     """
 
     def __init__(self, what: str, seconds: float, setting: str = '', details: Callable[[], str] = str,
@@ -134,7 +134,7 @@ def for_checkpoint(path: str, verb: str, seconds: float = 0, details: Callable[[
 
 
 def for_files(what: str, seconds: float, details: Callable[[], str] = str) -> Wait:
-    """Return a `Wait` for work on files of a run. `seconds` is the param `train.checkpoint_timeout_seconds`."""
+    """Return a `Wait` whose limit, `seconds`, is the value of the param `train.checkpoint_timeout_seconds`."""
     return Wait(what, seconds, f'train.checkpoint_timeout_seconds={seconds:g}', details)
 
 

@@ -96,7 +96,7 @@ def _experiment():
 
 
 def _place(params):
-    """Set up the devices, and return the params without 'auto', and the `Placement`."""
+    """Set up the devices, and return a pair: the params with values instead of 'auto', and the `Placement`."""
     from lingpipe.devices import device_kinds
     from lingpipe.placements import pipeline_hosts
     kind = None if FLAGS.device == 'auto' else FLAGS.device.upper()

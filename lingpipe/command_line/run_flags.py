@@ -100,7 +100,7 @@ def prompts(given: flags.FlagValues) -> list[str]:
 
 
 def refuse_sampling(given: flags.FlagValues) -> None:
-    """Raise UsageError if a flag is given that only language models use."""
+    """Raise UsageError if flags for language models, such as --top_k, were given."""
     for name in _FLAGS_OF_LANGUAGE_MODELS:
         if given[name].present:
             raise app.UsageError(f'--{name} is for language models, and this model translates. Leave it out.')

@@ -51,7 +51,7 @@ class Group:
 
     def agree_on(self, device: str, aggregation: str, before: tf.Tensor,
                  after: tf.Tensor) -> tf.Tensor:
-        """Combine the values that layers have assigned to a variable in the pipelines.
+        """Combine the values that the pipelines have assigned to their copies of a variable.
 
         Args:
             aggregation: field of the Keras variable. 'mean' averages the values, and 'sum' adds up their changes. Any
@@ -61,10 +61,10 @@ class Group:
         return after
 
     def sum_inside_program(self, tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-        """Sum a float tensor over groups of consecutive pipelines, inside a compiled program. Sum the gradient too.
+        """In a compiled program, sum a float tensor over groups of consecutive pipelines, like `sum_over_group`.
 
         Raises:
-            ValueError: each pipeline is a compiled program of its own.
+            ValueError: XLA compiles each pipeline separately.
         """
         raise ValueError(
             f'group_size={group_size} shares statistics between replicas, which does not go into functions that XLA '
@@ -76,7 +76,7 @@ class Group:
         return self.index
 
     def creating_on(self, device: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context to create variables on a core of each replica.
+        """Return a context manager for creating variables on the core `device` of each replica.
 
         Raises:
             ValueError: this group is not a `LogicalCores`.
@@ -96,8 +96,8 @@ def current() -> Group:
 def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], owners: Sequence[str]) -> list[tf.Tensor]:
     """Sum the gradients of one stage over the replicas, in the current graph.
 
-    Every weight has one owner, the device that stores it. The weights of a stage are spread over all replicas. Each
-    method sends a weight's gradient sum to the weight's owner. Sums for different owners run at the same time::
+    A stage runs on one device per replica, and its weights are spread over these devices. Each method sends a weight's
+    gradient sum to the owner, the device that stores the weight. Sums for different owners run at the same time::
 
         add               0 1 2 3 ──> owner, which adds up all of them
         ring              owner+1 ─> owner+2 ─> ... ─> owner; on the way every device adds its tensors
@@ -109,8 +109,8 @@ def gradient_sums(method: str, parts: Sequence[Any], devices: Sequence[str], own
 
     Args:
         method: one of `METHODS`. 'auto' takes 'nccl' if `devices` are different GPUs of one host, else 'add'.
-        parts: for each replica, the list of its tensors.
-        owners: for each tensor, the name of the device that needs the tensor's sum.
+        parts: for each replica, the list of its gradients, one per weight.
+        owners: for each weight, the name of its owner.
     """
     if len(parts) == 1:
         return parts[0]
@@ -207,7 +207,7 @@ METHODS = ('auto', *_METHODS)
 
 
 class Replica(NamedTuple):
-    """The replica for which a layer computes."""
+    """The replica and the micro-batch for which a layer computes."""
 
     num_replicas: int
     stage: int  # a number of `stage_numbers`; the devices of this stage compute the sums
@@ -218,7 +218,7 @@ class Replica(NamedTuple):
 
 @contextlib.contextmanager
 def working_for(replica: Replica | None) -> Iterator[None]:
-    """Tell layers inside the `with` block which `Replica` they work for. None: there is only one replica."""
+    """Let `sum_over_group` use `replica` inside the `with` block. None: there is only one replica."""
     outer = _replica()
     _local.replica = replica
     try:
@@ -239,7 +239,7 @@ def equal_groups(group_size: int, num_replicas: int) -> int:
 
 
 def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
-    """Sum a tensor over a group of consecutive replicas, for the same micro-batch. Sum the gradient too.
+    """Sum a tensor over a group of consecutive replicas. The backward pass sums the gradient over the same replicas.
 
     The replicas wait for each other, and must follow the same schedule.
 
@@ -261,7 +261,7 @@ def sum_over_group(tensor: tf.Tensor, group_size: int) -> tf.Tensor:
 
 def _sum_between_functions(tensor: tf.Tensor, group_size: int, replica: Replica) -> tf.Tensor:
     """Sum over replicas that run separate functions, by a collective operation of TensorFlow's runtime."""
-    # A key is unique in a step, and the same in all replicas.
+    # A key is unique in a step. It is the same in all replicas: micro-batch 0 is summed with micro-batch 0.
     keys = [tf.cast(next(_calls) * MOST_MICRO_BATCHES + replica.micro_batch, tf.int32) for _ in range(2)]
     groups = _groups.setdefault((replica.stage, group_size), len(_groups) + 1)
     group = tf.cast(groups * _MOST_GROUPS + replica.index // group_size, tf.int32)

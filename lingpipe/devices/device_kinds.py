@@ -33,7 +33,7 @@ def has_static_shapes_only(device: str) -> bool:
 
 
 def for_single_operations(device: str) -> str:
-    """Return `device`, or its host if `device` cannot run single operations."""
+    """Return `device`, or for a TPU, which cannot run single operations, the CPU of its machine."""
     return host_of(device) if must_compile(device) else device
 
 
@@ -52,13 +52,13 @@ def kind_of(device: str | None) -> str | None:
 
 
 def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function as one call on a device.
+    """Wrap `function` for calls on `device`. A `tf.function` adds only one operation per call to a graph.
 
     ::
 
-        CPU, GPU            call of a function
-        TPU                 call of a function that XLA compiles
-        logical core        the operations themselves
+        CPU, GPU            `tf.function`
+        TPU                 `tf.function` with `jit_compile=True`
+        logical core        `function` itself, not wrapped
     """
     if is_logical_core(device):
         return function  # inside a call, the operations would have no core
@@ -67,18 +67,18 @@ def one_call(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(device: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Build the operations of a small function on a device, as one call if XLA must compile them."""
+    """Call a small function on `device`. If `device` is a TPU, XLA compiles the function."""
     with tf.device(device):
         return operations(device, function)(*arguments)
 
 
 def operations(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a small function for several calls on one device. See `call`."""
+    """Return `function`, or if `device` is a TPU, `function` compiled by XLA."""
     return one_call(device, function) if must_compile(device) else function
 
 
 def rest_on_host(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function` to run on the host if `device` cannot run single operations."""
+    """Return `function`, or if `device` is a TPU, a wrapper that runs it on the CPU of the TPU's machine."""
     if not must_compile(device):
         return function
 
@@ -115,7 +115,7 @@ def configure_graph_optimizer() -> None:
 
 @contextlib.contextmanager
 def without_graph_optimizer() -> Iterator[None]:
-    """Switch off the graph optimizer for new functions of this thread in the `with` block."""
+    """Skip the graph optimizer for functions that this thread calls in the `with` block."""
     context = eager_context.context()
     options = context.function_call_options
     config = tf.compat.v1.ConfigProto.FromString(options.config_proto_serialized)

@@ -47,7 +47,7 @@ def move(variable: keras.Variable, device: str) -> None:
 
 
 def owner(variable: keras.Variable | tf.Variable, devices: Iterable[str]) -> str:
-    """Return the device that stores a variable, if possible by its name in `devices`."""
+    """Return the name of the device that stores a variable, as written in `devices` if the device is among them."""
     own = device_of(variable)
     return next((device for device in devices if is_same_device(device, own)), own)
 

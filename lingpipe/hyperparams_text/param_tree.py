@@ -106,7 +106,7 @@ def _child(value, key):
 
 
 def assign(params: Any, steps: Sequence[Step], value: Any) -> None:
-    """Set the value at `steps` inside `params`. Containers on the path are rebuilt.
+    """Set the value at `steps` inside `params`. A list, tuple or dict that changes is replaced by a copy.
 
     Raises:
         AttributeError: there is no such value.

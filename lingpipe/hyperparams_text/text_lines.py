@@ -41,7 +41,7 @@ def join(texts: Mapping[str, str]) -> str:
 
 
 def shape(container: Any) -> str:
-    """Return the type of a container for ToTextWithTypes, such as `list[3]` or `dict['a', 'b']`."""
+    """Return the type of a container as ToTextWithTypes writes it, such as `list[3]` or `dict['a', 'b']`."""
     if isinstance(container, dict):
         return f'dict{value_text.format_value(list(container))}'
     return f'{"list" if isinstance(container, list) else "tuple"}[{len(container)}]'
@@ -49,7 +49,7 @@ def shape(container: Any) -> str:
 
 def read(params: Any, entries: Iterable[tuple[str, str]], kinds: Mapping[str, str],
          words_are_strings: bool = False) -> None:
-    """Set the fields of `params` that a text names.
+    """Set fields of `params` to the values in `entries`.
 
     Args:
         kinds: {path: type} as ToTextWithTypes writes it, such as `int` or `list[3]`; may be empty.
@@ -83,7 +83,7 @@ class _Reader:
         self._names = names
 
     def apply(self, steps: list[param_tree.Step], change: int, text: str) -> None:
-        """Change the value at `steps` as `text` says."""
+        """Set the value or shape of the field at the path `steps`, as written in `text`."""
         if change == _SHAPE_CHANGE:
             self._reshape(steps, text)
         elif change == _VALUE_CHANGE or not self._replace_params(steps, text):

@@ -26,11 +26,11 @@ _ClassOrFunction = TypeVar('_ClassOrFunction')
 
 def RegisterType(obj: _ClassOrFunction, params: Callable[[], Any] | None = None,
                  key: str | None = None) -> _ClassOrFunction:
-    """Let texts name a class or function as `type/module/Name`. This can be a decorator.
+    """Register a class or function, which texts can then name as `type/module/Name`. This can be a decorator.
 
     Args:
         params: function that returns fresh Params of the class; None: its `Params()` classmethod, if it has one.
-        key: the `module/Name` in texts; None: the module and the name of the definition.
+        key: `module/Name` to use in texts; None: the object's `__module__` and `__qualname__`.
 
     Raises:
         TypeError: `obj` is not a class or function.
@@ -69,7 +69,7 @@ def reference_key(value: Any) -> str:
 
 
 class Names:
-    """The classes and functions that a text can name. `RegisterType` or `params` provide them.
+    """The classes and functions that a text can name: all in `params`, and all that `RegisterType` has registered.
 
     Args:
         words_are_strings: whether an unknown word without quotes is a string, not an error.
@@ -81,7 +81,7 @@ class Names:
         self.add_held_by(params)
 
     def add_held_by(self, value: Any) -> None:
-        """Add `value`, or the classes and functions inside `value`."""
+        """Add `value` if it is a class or function. Otherwise add all classes and functions inside it."""
         if is_reference(value):
             others = self._objects.setdefault(reference_key(value), [])
             others += [value] if value not in others else []
@@ -90,7 +90,7 @@ class Names:
                 self.add_held_by(held)
 
     def find(self, key: str) -> Any:
-        """Return the class or function of a `module/Name`. Raise ValueError unless there is exactly one."""
+        """Return the class or function whose `module/Name` is `key`. Raise ValueError unless there is exactly one."""
         found = self._objects.get(key, [])
         if len(found) > 1:
             raise ValueError(f'names {len(found)} different objects; set this field in Python instead.')
@@ -138,13 +138,13 @@ def _is_instance(value, module, name):
 
 
 def parse(text: str, current: Any, type_name: str, names: Names) -> Any:
-    """Return the value of a field from a text.
+    """Convert the text of a field to its value.
 
     Args:
         type_name: name of the field's type, as ToTextWithTypes writes it. Only bool, int, float and str have an effect.
 
     Raises:
-        ValueError: the text has no value of that type. The message does not name the field.
+        ValueError: the text is not a valid value. The message does not name the field.
     """
     if text in ('None', 'NoneType'):
         return None
@@ -210,7 +210,7 @@ def _read(text, names, words_are_strings):
 
 
 def _marked(match):
-    """Rewrite a token for `ast.literal_eval`, where a word becomes a tuple with bytes."""
+    """Rewrite a token for `ast.literal_eval`: a word becomes `(b'word',)`, and a string gets parentheses."""
     return f'({match["word"].encode()!r},)' if match['word'] else f'({match[0]})'  # ('a')('b') fails, 'a''b' does not
 
 
@@ -228,7 +228,7 @@ def _resolved(value, meaning):
 
 
 def _word(word, names, words_are_strings):
-    """Return the value of `word`, a text that begins with no bracket or quote."""
+    """Return the value that `word` means: a constant, number, class, function, string or dtype."""
     if word in _CONSTANTS:
         return _CONSTANTS[word]
     try:

@@ -106,7 +106,7 @@ class BaseInput:
 
         Returns:
             The number of examples, and a `tf.data.Dataset` of (inputs `[rows, ...]`, names `[rows]`, problems
-            `[rows]`). Names and problems are strings. The problem of a good example is empty.
+            `[rows]`). Names and problems are strings. A problem says why an example is invalid; '' if it is valid.
         """
         raise ValueError(f'{params.cls.__name__} reads no files for --mode=predict, as ImageInput and '
                          'TextClassificationInput do. Export the model, and call it from Python.')
@@ -164,7 +164,7 @@ class MemoryInput(BaseInput):
 
     @without_autograph
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
-        """Return endless batches from row number `position` on. See `BaseInput`."""
+        """Return endless batches that begin after `position` rows. See `BaseInput`."""
         self._check_position(position)
         size = self.params.batch_size
         numbers = share.of(self._numbers(position), size).batch(share.size(size), drop_remainder=True)
@@ -178,7 +178,7 @@ class MemoryInput(BaseInput):
         return self._finish(filled_up(parallel_map(numbers, self._batch_of), size))
 
     def _numbers(self, position: int) -> tf.data.Dataset:
-        """Return the row numbers that training visits from `position` on."""
+        """Return the numbers of the rows that training visits after its first `position` rows."""
         return row_order.endless(self.num_examples, position, self.params.seed, self.params.shuffle)
 
     def _batch_of(self, numbers: tf.Tensor) -> tuple:

@@ -112,7 +112,7 @@ class SequenceToSequenceInput(text_records.RecordInput):
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
-        """Return the InstantiableParams of this input. `sequence_length` is the length of sources."""
+        """Return the InstantiableParams of this input. `sequence_length` is the number of tokens per source."""
         p = super().Params().Set(name='sequence_to_sequence_input')
         p.Define('source_field', 'source', 'Field of the text that the model reads.')
         p.Define('target_field', 'target', 'Field of the text that it should write.')
@@ -121,19 +121,19 @@ class SequenceToSequenceInput(text_records.RecordInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> dict[str, tf.TensorSpec]:
-        """Return the dictionary of input specs, each `[batch_size, length]`. Read no records."""
+        """Return encoder specs, `[batch_size, sequence_length]`, and decoder specs, `[batch_size, target_length]`."""
         shapes = {side: [params.batch_size, length] for side, length in zip(_SIDES, _lengths(params))}
         return {f'{side}_{name}': tf.TensorSpec(shape, dtype) for side, shape in shapes.items()
                 for name, dtype in (('padding_mask', tf.bool), ('token_ids', tf.int32))}
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Return the specs of labels, weights and byte counts, each `[batch_size, length]`. Read no records."""
+        """Return the specs of labels, weights and byte counts, each `[batch_size, target_length]`. Read no records."""
         shape = [params.batch_size, _lengths(params)[1]]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
     def _arrays(self, records):
-        """Return the tensors of `input_spec`, then labels and weights, `[n, length]` each."""
+        """Return arrays in the order of `input_spec`, then labels and weights, all with one row per pair."""
         p = self.params
         source_length, target_length = _lengths(p)
         preprocessor = self.tokenizer.preprocessor(

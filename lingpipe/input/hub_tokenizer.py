@@ -40,7 +40,7 @@ class KerasHubTokenizer:
 
     @functools.cached_property
     def start_ids(self) -> tuple[int, ...]:
-        """Tuple of the token that KerasHub puts before a text. The tuple is empty if there is no such token."""
+        """Tuple with the id of the token that KerasHub puts before a text. Empty if there is no such token."""
         preprocessor = import_keras_hub().models.CausalLMPreprocessor.from_preset(self.params.preset)
         start = preprocessor.tokenizer.start_token_id
         return (start,) if preprocessor.add_start_token and start is not None else ()
@@ -55,10 +55,10 @@ class KerasHubTokenizer:
         return self._tokenizer.detokenize(np.array([token for token in map(int, tokens) if token not in special]))
 
     def num_bytes(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Return the number of text bytes of each token, float32.
+        """Return how many bytes of text each token stands for, float32.
 
-        If the tokenizer changes white space, as SentencePiece does, the bytes of the changed text count. The end of a
-        text counts as one byte, unless the tokenizer puts a space before the text.
+        If the tokenizer changes white space, as SentencePiece does, these are bytes of the changed text. The end token
+        stands for one byte, or for none if the tokenizer puts a space before the text.
 
         Raises:
             ValueError: the bytes of a token are unknown, as with BERT.
@@ -66,7 +66,7 @@ class KerasHubTokenizer:
         return tf.gather(tf.constant(self._sizes), tokens)
 
     def keras_hub_tokenizer(self) -> Any:
-        """Return the tokenizer as an object of a class of `keras_hub.tokenizers`."""
+        """Return KerasHub's own object for this tokenizer, a `keras_hub.tokenizers.Tokenizer`."""
         return self._tokenizer
 
     def preprocessor(self, task: str, **lengths: int) -> Any:
@@ -99,7 +99,7 @@ class KerasHubTokenizer:
 
 
 def _sizes_of_letters(numbers):
-    """Return the number of bytes of each token, by id."""
+    """Return {id: number of bytes} for all tokens."""
     from tokenizers import pre_tokenizers
 
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())  # GPT-2's: one letter stands for one byte

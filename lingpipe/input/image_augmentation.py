@@ -32,7 +32,7 @@ class Cropping(NamedTuple):
     method: str  # how the part is resized, 'bilinear' or 'bicubic'
 
     def random_box(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draw a box for training from `seed`, int32 [2], as in Inception. `shape` is the image's shape, int32 [3]."""
+        """Draw a box for training, as in Inception. `shape` is the image's shape, int32 [3]. `seed` is int32 [2]."""
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             shape,
             bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -70,7 +70,7 @@ _CROP_PADDING = 4
 
 
 class Augmentation(NamedTuple):
-    """The augmentation of training images. Evaluation changes no image at random."""
+    """The random changes to training images. Evaluation images are not changed at random."""
 
     # (images [batch, height, width, channels], seeds int32 [batch, SEED_LENGTH], image_size) -> [batch, image_size,
     # image_size, channels]. Images are float32, or uint8 if `cropping` is set.
@@ -210,7 +210,7 @@ AUGMENTATIONS = {
 
 
 def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
-    """Normalise uint8 pixels to about zero mean and unit variance. If the statistics are unknown, scale to [-1, 1]."""
+    """Scale uint8 pixels to about zero mean and unit variance for digits and CIFAR, or to [-1, 1] for other data."""
     lowest, highest = pixel_range(dataset, images.shape[-1])
     axis = -1
     if len(set(lowest)) == len(set(highest)) == 1:  # one range for all channels is much faster
@@ -223,7 +223,7 @@ def normalize(images: tf.Tensor, dataset: str) -> tf.Tensor:
 
 
 def pixel_range(dataset: str, num_channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the normalised values of the pixels 0 and 255, two float32 arrays `[num_channels]`."""
+    """Return what `normalize` makes of the pixel values 0 and 255, as two float32 arrays `[num_channels]`."""
     statistics = _PIXEL_STATISTICS.get(dataset, _ONE_RANGE)
     mean, deviation = (np.broadcast_to(np.float32(each), [num_channels]) for each in statistics)
     return -mean / deviation, (1 - mean) / deviation

@@ -16,7 +16,7 @@ class ImageInput(base_input.BaseInput):
     is one number, the count of examples seen.
 
     ```
-    range of epochs -> references of an epoch, shuffled by (seed, epoch) --\\
+    range of epochs -> images of an epoch, shuffled by (seed, epoch) ------\\
                                                                             zip -> skip to position -> pixels -> augment
                      one augmentation seed per example of (seed, epoch) --/
     ```
@@ -43,7 +43,7 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Return the spec of the images, `[batch_size, height, width, channels]`. Prepare no data."""
+        """Return the spec of the images, `[batch_size, height, width, channels]`. The dataset need not be prepared."""
         size = params.image_size
         return tf.TensorSpec([params.batch_size, size, size, _described(params)[0][-1]], tf.float32)
 
@@ -57,13 +57,13 @@ class ImageInput(base_input.BaseInput):
 
     @staticmethod
     def ClassNames(params: hyperparams.Params) -> list[str]:
-        """Return the class names. With `label_offset`, 'background' comes before the other names. Prepare no data."""
+        """Return the class names, after 'background' if `label_offset` is 1. The dataset need not be prepared."""
         return ['background'] * params.label_offset + _described(params)[1]
 
     @staticmethod
     @base_input.without_autograph
     def FileBatches(params: hyperparams.Params, files: str) -> tuple[int, tf.data.Dataset]:
-        """Read batches of image files. No data are prepared. See `BaseInput.FileBatches`."""
+        """Read batches of image files. The dataset need not be prepared. See `BaseInput.FileBatches`."""
         cropping = _augmentation(params).cropping
         *stored, num_channels = _described(params)[0]
         size = (params.image_size,) * 2 if cropping or None in stored else stored
@@ -131,7 +131,7 @@ class ImageInput(base_input.BaseInput):
         return tf.data.Dataset.zip((references, tf.data.Dataset.from_tensor_slices(seeds)))
 
     def _batches(self, batches, augment):
-        """Augment and normalise the images in batches of `ImageSources`."""
+        """Augment and normalise `batches`, which come from `ImageSources.batches`."""
 
         def augmented(images, labels, seeds, bad):
             if self._augmentation.cropping:  # images are only mirrored, which is faster on bytes than on floats
@@ -143,7 +143,7 @@ class ImageInput(base_input.BaseInput):
         return base_input.parallel_map(batches, augmented)
 
     def _weighted(self, images, labels, bad):
-        """Note bad records, and add the weights of the images."""
+        """Return the images, labels and weights of a batch, and note the bad records."""
         weights = tf.cast(labels >= 0, tf.float32)  # TFDS writes -1 for an unknown label
         labels = tf.cast(tf.maximum(labels, 0), tf.int32) + self.params.label_offset
         return images, labels, weights * self._bad_records.note(bad)

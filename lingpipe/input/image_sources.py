@@ -31,9 +31,9 @@ class ImageSources:
         self._cropping = cropping
 
     def references(self, order_seed: tf.Tensor | None = None) -> tf.data.Dataset:
-        """Return references to all images, for `batches`. If `order_seed`, int64 [2], is given, shuffle the images."""
+        """Return a dataset with one element per image, for `batches`. `order_seed`, int64 [2], shuffles the images."""
         if self._is_kept_in_memory:
-            return row_order.numbers(self._data.num_examples, order_seed)
+            return row_order.numbers(self._data.num_examples, order_seed)  # indices into `_kept`
         buffer_size = self._params.shuffle_buffer_size or min(self._data.num_examples, DEFAULT_SHUFFLE_BUFFER_SIZE)
         return row_order.from_files(self._data.encoded_examples, order_seed, buffer_size)
 
@@ -46,7 +46,7 @@ class ImageSources:
 
         Returns:
             `tf.data.Dataset` of (images uint8 [batch, height, width, channels], labels [batch], seeds [batch, length],
-            names of bad records [batch]). The name of a good record is empty.
+            bad [batch]). `bad` has the name of each bad record, and '' for each good record.
         """
         def decoded(example, seeds):
             pixels, labels, bad = self._pixels(*example, seeds if training else None)

@@ -33,7 +33,7 @@ class LinearInput(base_input.MemoryInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, tf.TensorSpec]:
-        """Return the `tf.TensorSpec`s of targets `[batch_size, num_outputs]` and of weights `[batch_size]`."""
+        """Return the `tf.TensorSpec`s of targets `[batch_size, num_outputs]` and example weights `[batch_size]`."""
         targets = tf.TensorSpec([params.batch_size, params.num_outputs], tf.float32)
         return targets, tf.TensorSpec([params.batch_size], tf.float32)
 

@@ -66,8 +66,8 @@ class PydocTopics(tfds.core.GeneratorBasedBuilder):
 def split_by_document(texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Split documents {name: text} into 'train', 'dev' and 'test' by the hash of their names.
 
-    'dev' loses the paragraphs of 'train'. 'test' loses the paragraphs of 'train' and 'dev'. A document without other
-    paragraphs is left out.
+    'dev' drops every paragraph that is also in 'train'. 'test' drops every paragraph that is also in 'train' or 'dev'.
+    A document that loses all its paragraphs is left out.
     """
     splits: dict[str, dict[str, str]] = {'train': {}, 'dev': {}, 'test': {}}
     for name in sorted(texts, key=_digest):

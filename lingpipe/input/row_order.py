@@ -26,7 +26,7 @@ def epochs(rows_of: Callable[[tf.Tensor], tf.data.Dataset], count: int, position
 
 
 def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Dataset:
-    """Return endless row numbers from `position` on, int64 scalars. Each epoch has every row once."""
+    """Return an endless dataset of int64 row numbers, each once per epoch. Skip the first `position` numbers."""
     def of_epoch(epoch):
         return numbers(count, tf.stack([tf.constant(seed, tf.int64), epoch]) if shuffle else None)
 
@@ -34,7 +34,7 @@ def endless(count: int, position: int, seed: int, shuffle: bool) -> tf.data.Data
 
 
 def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
-    """Return each row number once, int64 scalars. If `order_seed`, int64 [2], is given, shuffle the numbers."""
+    """Return a dataset of the int64 row numbers below `count`. Shuffle them if `order_seed`, int64 [2], is given."""
     found = tf.range(count, dtype=tf.int64)
     if order_seed is not None:
         found = tf.random.experimental.stateless_shuffle(found, order_seed)
@@ -43,11 +43,11 @@ def numbers(count: int, order_seed: tf.Tensor | None) -> tf.data.Dataset:
 
 def from_files(read: Callable[[tf.Tensor | None], tf.data.Dataset], order_seed: tf.Tensor | None,
                buffer_size: int) -> tf.data.Dataset:
-    """Read all rows of files once, in shuffled order.
+    """Return a dataset that reads every row of the files once, in shuffled order.
 
     Args:
-        read: function that reads the files. Its argument, an int64 scalar or None, draws the order of the files.
-        order_seed: int64 [2], which draws the order of files and rows. None: the stored order.
+        read: function that reads the files. Its argument is an int64 scalar, the seed that shuffles the files, or None.
+        order_seed: seed that shuffles files and rows, int64 [2]. None: the stored order.
         buffer_size: number of rows in the shuffle buffer.
     """
     if order_seed is None:

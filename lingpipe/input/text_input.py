@@ -16,7 +16,7 @@ MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
-    """Return the name of the feature whose texts are read. Prepare no data."""
+    """Return the name of the feature whose texts are read, without preparing any data."""
     features = tfds_builders.find_builder(dataset, data_dir).info.features
     names = sorted(name for name, feature in features.items() if isinstance(feature, tfds.features.Text))
     chosen = wanted or (names[0] if len(names) == 1 else 'text')
@@ -28,19 +28,19 @@ def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
 
 
 class TokenizedInput(base_input.MemoryInput):
-    """Rows of tokens from a TFDS dataset. In training, the seed and the position alone determine a row.
+    """Rows of tokens from a TFDS dataset. In training, row number n is the same in all runs with the same seed.
 
     ::
 
-        in memory    row numbers from the position on -> rows of the share -> batches
-        in files     tokens of all epochs -> skip to the position -> rows of the share -> batches
+        in memory    row numbers, from `position` on -> numbers in the share -> batches
+        in files     tokens of all epochs -> rows, from `position` on -> rows in the share -> batches
 
-    A subclass defines `_tokens`, `_cut`, `_row` and `_batch`, which makes a batch of rows.
+    A subclass defines `_tokens`, `_cut` and `_row`. It also defines `_batch`, which makes a batch from rows.
     """
 
     _tokens: Callable[[dict], Any]  # tokenizes an example
     _cut: Callable[[tf.data.Dataset], tf.data.Dataset]  # turns tokenized examples into one element per row
-    _row: Callable[..., Any]  # makes a row of such an element
+    _row: Callable[..., Any]  # turns such an element into a row
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:
@@ -59,7 +59,7 @@ class TokenizedInput(base_input.MemoryInput):
     def training_dataset(self, position: int = 0, share: row_order.Share = row_order.WHOLE) -> tf.data.Dataset:
         """Return endless batches from row number `position` on. See `BaseInput`.
 
-        Data in memory start at any position without delay. Data in files are read from the start of the training run.
+        If data are read from files, all rows before `position` are read and skipped. Data in memory avoid this delay.
         """
         if self._data.num_bytes <= MEMORY_LIMIT_BYTES:
             return super().training_dataset(position, share)
@@ -113,7 +113,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def InputSpec(params: hyperparams.Params) -> tf.TensorSpec:
-        """Return the spec of the tokens. With `has_padding_mask`, return a dictionary of specs. Prepare no data."""
+        """Return the spec of the tokens, or with `has_padding_mask` a dictionary of specs. No data are prepared."""
         tokens = tf.TensorSpec([params.batch_size, params.sequence_length], tf.int32)
         if not params.has_padding_mask:
             return tokens
@@ -121,7 +121,7 @@ class TextInput(TokenizedInput):
 
     @staticmethod
     def TargetSpec(params: hyperparams.Params) -> tuple[tf.TensorSpec, ...]:
-        """Return the specs of labels, weights and byte counts, each `[batch_size, length]`. Prepare no data."""
+        """Return the specs of labels, weights and byte counts, each `[batch_size, length]`. No data are prepared."""
         shape = [params.batch_size, params.sequence_length]
         return tuple(tf.TensorSpec(shape, dtype) for dtype in (tf.int32, tf.float32, tf.float32))
 
@@ -131,7 +131,7 @@ class TextInput(TokenizedInput):
 
     @base_input.without_autograph
     def evaluation_dataset(self) -> tf.data.Dataset:
-        """Return all tokens in stored order. Each token counts once. Padding and repeated tokens have weight 0."""
+        """Return batches of all tokens in stored order. Padding, and tokens repeated as context, have weight 0."""
         p = self.params
         sequences = evaluation_sequences(
             self.tokens, p.sequence_length, p.evaluation_context, self.tokenizer.end_id)
@@ -160,7 +160,7 @@ class TextInput(TokenizedInput):
         return tf.concat([start, self.tokenizer.encode(example[self._feature]), [end_id]], 0)
 
     def _numbers(self, position):
-        """Return the places in the ring where sequences begin, from sequence `position` on."""
+        """Return a dataset of places in the ring where sequences start, without the first `position` sequences."""
         return row_order.epochs(self._starts, len(self._ring) // self.params.sequence_length, position)
 
     def _starts(self, epoch):
@@ -206,9 +206,9 @@ class TextInput(TokenizedInput):
 def evaluation_sequences(tokens: np.ndarray, length: int, context: int, end_id: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut a text into sequences in which every token is predicted once.
 
-        |--------| counts        length 8, context 3
-             |ccc-----|          c: shown, but counted before
-                  |ccc-----|
+        |--------|               length 8, context 3
+             |ccc-----|          -: token with weight 1
+                  |ccc-----|     c: context, repeated with weight 0
 
     A prediction sees at least `context` earlier tokens, except near the start of the text. The token `end_id` comes
     before the text, and pads the last sequence.

@@ -22,7 +22,7 @@ _LONGEST_FIELD = 2**31 - 1  # characters of a CSV field; Python allows 128 KiB
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One example as it is stored. Methods raise ValueError if a field is missing or invalid."""
+    """One example from a file or TFDS. `text` and `label` raise ValueError if a field is missing or invalid."""
 
     place: str  # file and line, or another description by which a person finds it
     fields: dict[str, Any]  # dictionary from a field's name to a str, number, bool, list, dictionary or None
@@ -35,7 +35,7 @@ class Record:
         return value
 
     def label(self, field: str) -> str:
-        """Return the name of a class. An integer or a boolean becomes text as in JSON."""
+        """Return the class name in a field. Integers and booleans become text as in JSON, such as 'true'."""
         value = self._value(field)
         if isinstance(value, int):  # a bool too
             return json.dumps(value)
@@ -55,7 +55,7 @@ class Record:
 
 
 def from_files(files: str) -> Iterator[Record]:
-    """Yield the records of all files, ordered by path. The first row of a CSV file names the columns."""
+    """Read files in the order of their paths, and yield the records. A CSV file begins with its column names."""
     for path in base_input.paths_of(files):
         ending = os.path.splitext(path)[1].lower()
         if ending not in _READERS:
@@ -82,7 +82,7 @@ def from_tfds(dataset: str, split: str, data_dir: str | None, wanted: Sequence[s
 
 
 def class_names_of_tfds(dataset: str, data_dir: str | None, label: str) -> list[str] | None:
-    """Return the class names of the feature `label`. Return None if it has no class names. Prepare no data."""
+    """Return the class names of a dataset's feature `label`, or None if it has none. No data are prepared."""
     feature = dict(tfds_builders.find_builder(dataset, data_dir).info.features).get(label)
     return feature.names if isinstance(feature, tfds.features.ClassLabel) else None
 
@@ -140,7 +140,7 @@ def _plain_value(feature, value):
 
 
 def by_pieces(function: Callable[[slice], Any], count: int) -> Any:
-    """Split `count` rows into slices, call a function on each slice, and concatenate the results `[rows, ...]`."""
+    """Call `function` with slices that cover `count` rows, and concatenate the returned arrays along axis 0."""
     # KerasHub's preprocessors run eagerly in this way. Tracing them as a graph would take seconds and save no time.
     pieces = [function(slice(start, start + _ROWS_AT_ONCE)) for start in range(0, count, _ROWS_AT_ONCE)]
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *pieces)

@@ -76,10 +76,10 @@ class Split:
         self._split = split
 
     def examples(self, shuffle_seed: tf.Tensor | None = None, decoders: Any = None) -> tf.data.Dataset:
-        """Return examples as dictionaries of features. The string 'tfds_id' names the record.
+        """Return examples as dictionaries of features. The string 'tfds_id' identifies the example.
 
         Args:
-            shuffle_seed: int64 scalar, which draws the order of the files. None: the stored order.
+            shuffle_seed: int64 scalar, the seed for shuffling the files. None: the stored order.
         """
         shuffle_files = shuffle_seed is not None and not self.builder.info.disable_shuffling
         read_config = tfds.ReadConfig(

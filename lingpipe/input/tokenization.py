@@ -19,7 +19,7 @@ class ByteTokenizer:
 
     Attributes:
         end_id: the token before and after each document. Text and translation inputs also pad with this token.
-        start_ids: the tokens before a text in generation and `InstructionInput`. `TextInput` drops `end_id` from them.
+        start_ids: the tokens that begin a text in generation and `InstructionInput`; in `TextInput`, without `end_id`.
         stop_ids: the tokens that end a text in generation.
         pad_id: the token that pads a row of `InstructionInput`.
     """
@@ -57,7 +57,7 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def continuation(tokenizer: Any, known: list[int], written: list[int]) -> str:
-    """Decode the tokens `written` after a prompt with the tokens `known`. `written` must have no stop token."""
+    """Decode `written`, the tokens that follow the prompt tokens `known`. `written` must have no stop token."""
     # Both are decoded together, because SentencePiece drops a space before the first token that it decodes.
     before, whole = tokenizer.decode(known), tokenizer.decode([*known, *written])
     return whole[len(before):] if whole[:len(before)] == before else tokenizer.decode(written)
@@ -104,7 +104,7 @@ class BytePairTokenizer(hub_tokenizer.KerasHubTokenizer):
 
     @staticmethod
     def ClassifierFeatures(params: hyperparams.Params) -> list[str]:
-        """Return the names of a classifier's input tensors. Learn no vocabulary."""
+        """Return the names of a classifier's input tensors, without learning a vocabulary."""
         return ['padding_mask', 'token_ids']
 
     def __init__(self, params: hyperparams.Params) -> None:

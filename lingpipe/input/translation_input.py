@@ -83,7 +83,7 @@ class TranslationInput(text_input.TokenizedInput):
 
     @functools.cached_property
     def _columns(self):
-        """Sources, targets, labels and weights of all pairs of suitable length."""
+        """All pairs of suitable length, as a list of four tensors: sources, targets, labels and weights."""
         logging.info('Loading %d pairs of %s into memory.', self._data.num_examples, self.params.dataset)
         batches = list(self._cut(self._tokenized()).map(self._row).batch(1024).as_numpy_iterator())
         if not batches:

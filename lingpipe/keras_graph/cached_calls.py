@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     devices: list[str]  # of each stage
 
     def read(self, read: Callable[[keras.Variable], tf.Tensor]) -> list[list[tf.Tensor]]:
-        """Return a list for each stage with all values, copied to the stage's device."""
+        """Return a list for each stage: the values of all variables, copied to the stage's device."""
         values = []
         for variable, stage in zip(self.variables, self.stages):
             with tf.device(variable_placement.owner(variable, [self.devices[stage]])):
@@ -36,7 +36,7 @@ class Weights(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The division of a cache into parts."""
+    """How a tensor of a cache is cut: into one part for each layer, or not at all."""
 
     axis: int | None  # along which the model stacks the caches of its layers; None: the cache is one part
     devices: list[str]  # of each part
@@ -106,8 +106,8 @@ class CachedCall:
 
         Args:
             values: the result of `Weights.read`.
-            *arguments, **named: arguments of the method. A cache is whole in the first call for a text. Later calls
-                take the `Parts` that the previous call returned.
+            *arguments, **named: arguments of the method. The first call for a text takes whole caches. Later
+                calls take the `Parts` that the previous call returned.
         """
         bound = self._signature.bind(*arguments, **named)
         bound.apply_defaults()
@@ -230,7 +230,7 @@ class _Program:
 
 
 def _feeds(old, split):
-    """Map each slice of a cache to the index of its part."""
+    """Return a dictionary {slice of a cache: index of the part that replaces this slice}."""
     if split.axis is None:
         return {old.ref(): 0}
     found = _slices(old)
@@ -256,13 +256,13 @@ def _readers(tensor):
 
 
 def _slices(cache):
-    """Map each slice of a cache to the slice's axis and index."""
+    """Return a dictionary {slice: (axis, index)} of all slices that a model reads from a cache."""
     found = {operation.outputs[0].ref(): _slice_of(operation) for operation in _readers(cache)}
     return {} if None in found.values() else found  # None: an operation reads the cache in another way
 
 
 def _slice_of(operation):
-    """Return the axis and the index of a slice, or None for another operation."""
+    """Return (axis, index) of an operation such as `cache[:, 3]`, or None for any other operation."""
     if operation.type != 'StridedSlice':
         return None
     whole, begin, _, strides = [tensor if place == 0 else tf.get_static_value(tensor)

@@ -84,7 +84,7 @@ class KerasHubModel(model_source.KerasModelSource):
                              f'tokens of {wanted.__name__}, so that each would mean something else. Set it to {own}.')
 
     def export(self, model: keras.Model, folder: str, tokenizer: hub_tokenizer.KerasHubTokenizer) -> list[str]:
-        """Write a preset with the tokenizer of training. Plain KerasHub can load the preset."""
+        """Write the model, and the preprocessor if there is one, as a preset that plain KerasHub can load."""
         if not hasattr(model, 'save_to_preset'):
             return []
         path = os.path.join(folder, 'preset')
@@ -186,7 +186,7 @@ class AwaitedWeights:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Let `assign` copy values in parts in the `with` block. Then initialise variables that were not assigned."""
+        """Copy assigned values in small parts inside the `with` block. Afterwards, initialise the other variables."""
         assigned: set[int] = set()
         for variable, _ in self._initializers:
             variable.assign = functools.partial(_assign, assigned, variable)

@@ -190,7 +190,7 @@ class ModelGraph:
         return self._trace(model_units.flat_inputs(self._functional, input_specs))[1]
 
     def own_weights(self, index: int) -> tuple[list[keras.Variable], ...]:
-        """Return the trainable and the other weights of a unit. Leave out weights that an earlier unit uses."""
+        """Return the trainable and the non-trainable weights of a unit, except weights that an earlier unit uses."""
         layers = self.units[index].layers
         own = [weight for layer in layers for weight in layer.weights if self._is_own(weight, index)]
         return tuple([weight for weight in own if weight.trainable == wanted] for wanted in (True, False))
@@ -272,8 +272,8 @@ def describe(unit: model_units.Unit) -> str | None:
 
 
 def _trace(unit, inputs):
-    """Return the `Flops` of a unit, its output specs, and the inputs that lose masks."""
-    unmasked = []  # indices of inputs whose Keras masks the unit removes
+    """Return the `Flops` of a unit, its output specs, and the indices of inputs whose Keras masks it removes."""
+    unmasked = []
 
     def with_masks(arguments, outputs):
         _require_dense(unit, outputs)

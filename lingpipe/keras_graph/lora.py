@@ -122,7 +122,7 @@ def is_part(name: str) -> bool:
 
 
 class LowRank(NamedTuple):
-    """A layer that computes with `base + alpha / rank * first @ second`."""
+    """A layer with LoRA. Its kernel is `base + alpha / rank * first @ second`."""
 
     layer: keras.layers.Layer
     base: keras.Variable  # its kernel or table
@@ -130,7 +130,7 @@ class LowRank(NamedTuple):
     second: keras.Variable  # `[rank, ...]`, which starts with zeros
 
     def merged(self) -> np.ndarray:
-        """Return the kernel that the layer computes with, in the precision of `base`."""
+        """Return `base + alpha / rank * first @ second` in the dtype of `base`."""
         base, scale = self.base.numpy(), self.layer.lora_alpha / self.layer.lora_rank
         update = scale * np.matmul(self.first.numpy(), self.second.numpy())
         return (base.astype(update.dtype) + update).astype(base.dtype)
@@ -145,7 +145,7 @@ def low_rank_layers(model: keras.Model) -> list[LowRank]:
 
 @contextlib.contextmanager
 def able_to_learn(model: keras.Model) -> Iterator[None]:
-    """Keep `LowRank.first` of each layer unchanged inside the `with` block, which loads kernels."""
+    """In the `with` block, ignore assignments to each `LowRank.first`. Keras zeroes it when it loads kernels."""
     firsts = [each.first for each in low_rank_layers(model)]
     for first in firsts:
         first.assign = lambda value: None  # Keras sets both parts to zero, and then neither has a gradient

@@ -115,7 +115,7 @@ def _function_of(unit: Any) -> Any:
 
 
 def _works_on_the_batch(layer: Any, given: list[row_dependence.Value]) -> bool:
-    """Return whether to check that a layer does not mix rows."""
+    """Return True for layers that must not mix rows: `keras.ops`, Lambdas, axis 0 or None, except batch norm."""
     if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.layers.Lambda):
         return True
     rank = max((value.specs[0].shape.rank or 0 for value in given), default=0) or 1

@@ -16,7 +16,7 @@ class Segment:
     """One layer call of a stage, as a function from a list of tensors to a list of tensors.
 
     Args:
-        before, after: the tensors that come in and go out, by number as in `FlatModel`. Some pass through unused.
+        before, after: numbers of the input and output tensors, as in `FlatModel`. An output may be an input.
         unmasked: numbers of the inputs that lost their Keras masks in an earlier stage.
     """
 
@@ -37,7 +37,7 @@ class Segment:
         return [values[place] for place in self._results]
 
     def _require_as_in_training(self, made, training):
-        """Raise ValueError unless the unit returns None for the same outputs as in training mode."""
+        """Raise ValueError if an output is None now but was a tensor when the model was cut, or the reverse."""
         if self.layers and (len(made) != len(self._unit.outputs) or any(value is None for value in made)):
             raise ValueError(
                 f'Layer {self._unit.name!r} returns None for other outputs with training={training} than when the '

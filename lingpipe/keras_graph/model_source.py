@@ -68,7 +68,7 @@ class KerasModelSource:
 
 
 class ModelOfFunction(KerasModelSource):
-    """A model that a function returns with all weights. The whole model is on the host before the cut."""
+    """The source of a model that a function returns with its weights. Host memory holds them all before the cut."""
 
     @classmethod
     def Params(cls) -> hyperparams.InstantiableParams:

@@ -54,7 +54,7 @@ class Unit:
         return dataclasses.replace(self, function=function, outputs=[*self.outputs, *numbers], specs=specs)
 
     def without(self, absent: set[int]) -> 'Unit':
-        """Return the unit without the inputs and outputs that are None, whose numbers are in `absent`."""
+        """Return the unit without some inputs and outputs: their numbers are in `absent`, their values are None."""
         if absent.isdisjoint([*self.inputs, *self.outputs]):
             return self
 
@@ -71,7 +71,7 @@ class Unit:
 
 
 class FlatModel(NamedTuple):
-    """A model as a list of units, which are layer calls. Tensors have numbers, beginning with the inputs."""
+    """A model as a list of units, which are layer calls. Its tensors are numbered, the inputs first."""
 
     functional: Any  # the graph of layer calls that Keras holds for the model
     units: list  # each after the units that it reads from
@@ -97,7 +97,7 @@ def flatten_model(model: keras.Model) -> FlatModel:
 
 
 def flat_inputs(functional: Any, inputs: Any) -> list:
-    """Return the leaves of a nest that the model accepts, in the order of `functional.inputs`."""
+    """Return the leaves of `inputs`, a nest that the model accepts, in the order of `functional.inputs`."""
     if isinstance(inputs, dict) and not isinstance(functional.input, dict):
         return [inputs[tensor.name] for tensor in functional.inputs]
     return keras.tree.flatten(without_others(functional, inputs))
@@ -155,7 +155,7 @@ class _Flattening:
 
 
 class NestedInputs(NamedTuple):
-    """The preparation of a nested model's inputs, as the `layer` of a `Unit`."""
+    """The `layer` of a `Unit` that prepares the inputs of a nested model."""
 
     functional: Any
 
@@ -203,7 +203,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the dtype to which variables are cast in operations between layers."""
+    """Return the dtype to which calls of `keras.ops` in a model cast variables, or None."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None  # no cast
     # outside: the dtype of the outer model

@@ -79,7 +79,7 @@ def _require_runnable(functional):
 
 
 def _description(functional, training):
-    """Describe each layer call by its arguments, or return None if a call may change."""
+    """Describe each layer call by its arguments. Return None if an argument is an array or another `training`."""
     names = {id(tensor): ('input', place) for place, tensor in enumerate(functional.inputs)}
     description = []
     for place, node in enumerate(calls(functional)):
@@ -94,7 +94,7 @@ def _description(functional, training):
 
 
 def _identity(operation):
-    """Return a key of an operation that is equal in all traces."""
+    """Return a key of an operation, the same in every trace."""
     if isinstance(operation, keras.layers.Layer):
         return id(operation)
     return type(operation).__name__, repr({**operation.get_config(), 'name': None})  # may be a new object in each trace

@@ -86,5 +86,5 @@ def _inputs(unit, values):
 
 
 def _names_with_masks(unit, values):
-    """Return names for the values and the masks of `_inputs`."""
+    """List names for a unit's input values, and then for their Keras masks."""
     return [*unit.inputs, *(('mask', number) for number in unit.inputs if values[number][1] is not None)]

@@ -98,7 +98,7 @@ class AmoebaNetHead(base_layer.BaseLayer):
         self.dense.build((batch, channels))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Map `(out, prev)` to logits `[batch, num_classes]`. Return any auxiliary logits after these logits."""
+        """Map `(out, prev)` to logits `[batch, num_classes]`, and `(out, prev, auxiliary)` to `(logits, auxiliary)`."""
         out, _, *auxiliary_logits = inputs
         features = keras.ops.mean(keras.ops.relu(out), axis=(1, 2))
         logits = base_layer.as_logits(self.dense(self.dropout(features, training=training)))
@@ -124,7 +124,7 @@ def amoebanet_layers(
 
     Args:
         num_classes: number of classes. The published networks have 1001 classes, of which class 0 is the background.
-        use_auxiliary_head: whether to insert the auxiliary head. In training, it adds logits to the result.
+        use_auxiliary_head: whether to insert the auxiliary head. Training then returns `(logits, auxiliary_logits)`.
 
     Raises:
         ValueError: `num_cells` or `reduction_size` is too small.

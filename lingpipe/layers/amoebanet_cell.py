@@ -118,7 +118,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return layer
 
     def _build_match(self, out_shape, prev_shape):
-        """Return the layer and the shape of state 1."""
+        """Return the layer that computes state 1 from `prev`, or None, and the shape of state 1."""
         if prev_shape is None:
             return None, out_shape  # None: state 1 is an unchanged input
         if tuple(prev_shape[1:3]) != tuple(out_shape[1:3]):
@@ -142,7 +142,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return operations
 
     def _build_output_reductions(self, shapes):
-        """Return the layers that shrink concatenated states to the size of state 6."""
+        """For each concatenated state, return the layer that shrinks it to the size of state 6, or None."""
 
         def reduction(index):
             if shapes[index][1:3] == shapes[-1][1:3]:
@@ -178,7 +178,7 @@ class AmoebaNetCell(amoebanet_operations.AmoebaNetLayer):
         return keras.ops.cast(out if prev is None else prev, self.compute_dtype)
 
     def _path_scales(self, state, training):
-        """Return a list with the drop path factors `[batch, 1, 1, 1]` of each operation, or None for no drop path."""
+        """For each operation, return its drop path factors `[batch, 1, 1, 1]`, or None to apply no drop path."""
         dropped = [self.drop_path.is_active(training) and operation != 'none' for operation, _ in self._edges]
         scales = iter(self.drop_path.draw_scales(state, num_paths=sum(dropped)) if any(dropped) else ())
         return [next(scales) if is_dropped else None for is_dropped in dropped]

@@ -16,7 +16,7 @@ _SEPARABLE_KERNEL_SIZES = {'separable_3x3_2': 3, 'separable_5x5_2': 5}
 
 
 class DropPath(keras.layers.Layer):
-    """A layer that draws factors, which set the output of a path to zero for some examples.
+    """A layer that draws random factors. They set the output of a path to zero for some examples.
 
     The other paths then learn to work without this path. The output for an example is kept with probability
     `keep_prob`, and divided by `keep_prob`. The expected value does not change (FractalNet, arXiv 1605.07648,

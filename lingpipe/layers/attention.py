@@ -13,7 +13,7 @@ _LARGEST_WAVELENGTH = 10_000.0
 
 
 def angles(start: int | tf.Tensor, length: int, num_waves: int) -> tf.Tensor:
-    """Return angles t / 10000^(i / num_waves), `[length, num_waves]`, of positions t from `start` and waves i."""
+    """Return angles `[length, num_waves]`. Entry [j, i] is (start + j) / 10000^(i / num_waves)."""
     frequencies = _LARGEST_WAVELENGTH ** (-np.arange(num_waves, dtype=np.float32) / num_waves)
     return keras.ops.cast(start + keras.ops.arange(length), 'float32')[:, None] * frequencies
 

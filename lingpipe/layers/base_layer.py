@@ -139,10 +139,10 @@ def frozen_weights(layers: Iterable[keras.layers.Layer]) -> list[keras.Variable]
 
 
 def tie_layers(stack: Sequence[keras.layers.Layer]) -> None:
-    """Connect the layers of a stack that share weights. Call this function before the layers are built.
+    """Connect layers that use another layer's weights to the owner of these weights. Call this before any `build`.
 
     Raises:
-        ValueError: a layer with shared weights is missing.
+        ValueError: the owner is not in `stack`.
     """
     by_name = {layer.name: layer for layer in stack}
     for layer in stack:

@@ -83,8 +83,8 @@ class SinusoidalPositions(_AddedPositions):
 class TokenEmbedding(base_layer.BaseLayer):
     """A layer that looks up a vector for every token in a table. A softmax may share the table; see `TiedTable`.
 
-    Initially the table has standard deviation 1 / sqrt(model_dim). Vectors are multiplied by sqrt(model_dim). Inputs
-    and logits from the same table then have variance 1 (arXiv 1706.03762, section 3.4).
+    Initially the table has standard deviation 1 / sqrt(model_dim). The layer multiplies vectors by sqrt(model_dim).
+    These vectors, and logits from the same table, then have variance 1 (arXiv 1706.03762, section 3.4).
     """
 
     @classmethod

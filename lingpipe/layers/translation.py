@@ -46,7 +46,7 @@ class _SequenceEmbedding(embeddings.TokenEmbedding):
 
 
 class SourceEmbedding(_SequenceEmbedding):
-    """The layer that embeds the source, and adds a padding mask to the nest."""
+    """The layer that embeds the source tokens, and computes their padding mask."""
 
     @classmethod
     def Params(cls) -> base_layer.LayerParams:
@@ -77,7 +77,7 @@ class EncoderBlock(transformer.TransformerBlock):
 
     def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
              training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Return the nest with a new source `[batch, source_length, model_dim]`."""
+        """Return `inputs` with the block's output as 'source', `[batch, source_length, model_dim]`."""
         return {**inputs, 'source': super().call(inputs['source'], mask=inputs['source_mask'], training=training)}
 
 
@@ -126,7 +126,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
     def call(self, inputs: dict[str, tf.Tensor],  # type: ignore[override]  # the mask is a part of the nest
              training: bool | None = None) -> dict[str, tf.Tensor]:
-        """Return the nest with a new target `[batch, target_length, model_dim]`."""
+        """Return `inputs` with the block's output as 'target', `[batch, target_length, model_dim]`."""
         x = inputs['target']
         attended = self.attention(self.attention_norm(x), training=training)
         x += self.attention_dropout(attended, training=training)
@@ -137,7 +137,7 @@ class DecoderBlock(transformer.TransformerBlock):
 
     def decode(self, inputs: tf.Tensor, cache: tuple[tf.Tensor, ...],  # type: ignore[override]  # other arguments
                source: tuple[tf.Tensor, ...], start: int | tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-        """Map the next vectors of a target; see `MultiHeadAttention.decode`.
+        """Compute the block's outputs at the next positions of a target; see `MultiHeadAttention.decode`.
 
         Args:
             inputs: `[batch, n, model_dim]`, of positions `start` to `start + n - 1`.
@@ -183,11 +183,11 @@ def transformer_nmt_layers(
         source_embedding, encoder_0, ..., encoder_(L-1), target_embedding, decoder_0, ..., decoder_(L-1), softmax
 
     The first layer takes tokens as `{'source': [batch, source_length], 'target': [batch, target_length]}`. At
-    each position, the target has the token before the predicted token.
+    each position, the logits predict the token that follows the target token.
 
     The network has L (12 d h + 9 h + 4 d f + 2 f + 15 d) + 4 d + T V d + V parameters. h is the size of all heads
-    together, by default d. T is the number of tables, 1 or 2. A is `num_heads`. For d, f and the four kinds of dropout,
-    see `transformer.transformer_lm_layers`.
+    together, by default d. T is the number of embedding tables: 1 if `is_tied`, else 2. A is `num_heads`. For d, f and
+    `input_dropout_prob`, see `transformer.transformer_lm_layers`.
 
     The network belongs to the family T(L, f, A) of GPipe (arXiv 1811.06965, section 5). For the parameter counts of the
     paper, set `dim_per_head=64`. As in the paper, logits may be clipped. In each feed-forward network, the initial

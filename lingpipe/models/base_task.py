@@ -17,7 +17,7 @@ class BaseTask:
     """A pipelined network, called the body, with a loss on the last partition. A subclass defines `loss`.
 
     Attributes:
-        larger_is_better: dictionary {metric of `loss`: whether a larger value is better}.
+        larger_is_better: dictionary {name of a metric that `loss` returns: whether a larger value is better}.
         loss_and_metrics: `losses.LossAndStates` that computes `loss` and `params.metrics`.
     """
 

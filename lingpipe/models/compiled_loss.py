@@ -126,7 +126,7 @@ def _metrics_of(loss, kind):
 
 
 def _as_sum(loss):
-    """Return the function of `_metrics_of` for a loss that is a sum."""
+    """Return a function for a loss that is a sum. The function returns {'loss': (sum, None)}."""
     def metrics(y_true, outputs, sample_weight):
         # The weight None means: the micro-batch's fraction of the batch.
         return {'loss': (losses.in_full_precision(loss(y_true, outputs, sample_weight)), None)}

@@ -82,13 +82,13 @@ class MetricState:
         return {'up': True, 'down': False}.get(getattr(self._metric, '_direction', ''))
 
     def result(self, *sums: tf.Tensor) -> tf.Tensor:
-        """Return the value of the metric, a float32 scalar, from the sums of the variables."""
+        """Return the metric, a float32 scalar. `sums` has each variable's sum over the micro-batches."""
         values = [tf.cast(total, variable.dtype) for total, variable in zip(sums, self._metric.variables)]
         return tf.cast(self._metric.stateless_result(values), tf.float32)
 
 
 def _random_examples(y_true, outputs, weights):
-    """Return random arrays for these specs."""
+    """Return random arrays of labels, outputs and weights, given a TensorSpec for each."""
     random = np.random.default_rng(0)
     num_classes = max(2, outputs.shape[-1] or 2)
 
@@ -128,7 +128,7 @@ def _text(spec):
 
 
 class _Trial:
-    """The results of a metric on examples, all at once and in parts."""
+    """A metric's variables and result for a few examples, computed from one batch and from two smaller batches."""
 
     def __init__(self, metric, examples):
         metric.update_state(*examples)  # eagerly, since some metrics make their variables only now
@@ -183,7 +183,7 @@ def _are_close(some, others):
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class OfClasses(keras.metrics.Metric):
-    """A metric of class numbers and logits, computed by a metric of one-hot labels and probabilities.
+    """A wrapper that converts class numbers and logits to one-hot labels and probabilities for another Keras metric.
 
     Logits `[..., classes]` get a softmax. Logits `[..., 1]` get a sigmoid. Keras's AUC, Precision, Recall and F1Score
     need this conversion.

@@ -17,9 +17,9 @@ _ADVICE = 'Set it, as to KerasParams(keras.losses.SparseCategoricalCrossentropy,
 class KerasTask(base_task.BaseTask):
     """A task that trains a body on a Keras loss.
 
-    The loss of a batch is the sum of weight times loss, divided by the sum of the weights. This is Keras's reduction
-    'mean_with_sample_weight'. The default of Keras's `compile` divides by the number of examples instead. Both results
-    are equal if all weights are 1. Examples of weight 0, which pad a batch, have no effect.
+    The loss of a batch is the weighted mean of the losses of its examples or tokens, as with Keras's reduction
+    'mean_with_sample_weight'. By default, Keras divides the weighted sum by the number of examples or tokens instead.
+    Both results are equal if all weights are 1. Examples of weight 0, which pad a batch, have no effect.
     """
 
     @classmethod
@@ -49,8 +49,8 @@ class KerasTask(base_task.BaseTask):
         """Return the metric 'loss' of one micro-batch; see `BaseTask.loss`.
 
         Args:
-            targets: tuple (labels, weights, ...). Labels are as the loss takes them. Weights are `[batch, length]`, or
-                `[batch]` for whole rows.
+            targets: tuple (labels, weights, ...). Labels have the shape that the Keras loss takes. Weights are
+                `[batch, length]`, or `[batch]` for whole rows.
             outputs: tensor `[batch, ...]`, as the loss takes it.
 
         Raises:

@@ -150,7 +150,7 @@ class ModelSurface(keras.Model):
                 os.remove(new)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False, objects_to_skip: Any = None) -> None:
-        """Load weights; see `keras.Model.load_weights`. LoRA then has no effect on outputs until you train it."""
+        """Load weights; see `keras.Model.load_weights`. This resets the LoRA updates to zero."""
         with lora.able_to_learn(self):
             super().load_weights(filepath, skip_mismatch, objects_to_skip=objects_to_skip)
 
@@ -175,15 +175,15 @@ class ModelSurface(keras.Model):
         return model
 
     def _trackable_children(self, save_type='checkpoint', **kwargs):
-        """Add the objects of the plain model to checkpoints."""
+        """Return the named objects to save; in a checkpoint, they include the objects of the plain model."""
         children = super()._trackable_children(save_type, **kwargs)
         if self.source is None or save_type != 'checkpoint':
             return children
         return {**self.source._trackable_children(save_type), **children}  # the plain model can load such checkpoints
 
     def _obj_type(self):
-        """Make Keras save the layers as for a plain model."""
-        return 'Functional'  # then either model can load the other's weights
+        """Return the model type, by which Keras decides how to save the layers."""
+        return 'Functional'  # as for the plain model: then either model can load the other's weights
 
     def _plain_model(self):
         if self.source is not None:

@@ -32,8 +32,9 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 @keras.saving.register_keras_serializable(package='lingpipe')
 class PipelineModel(model_surface.ModelSurface):
-    """A Keras model that trains a pipeline by Keras's own `fit`. The plain model would give the same results.
+    """A Keras model that trains a pipeline with `fit`.
 
+    Results are as on one device, except with dropout or with layers that mix examples, such as batch norm.
     The loss is computed inside the last partition, and training uses the schedule of the pipeline. A pipeline that is
     called as a layer always uses GPipe's schedule. The optimizer updates each variable on the variable's device::
 
@@ -44,11 +45,11 @@ class PipelineModel(model_surface.ModelSurface):
     If a subclass overrides `compute_loss`, the loss is computed on the whole batch, outside the pipeline.
 
     Args:
-        **kwargs: arguments of `keras.Model`; `name` defaults to the name of the source model.
+        **kwargs: arguments of `keras.Model`; `name` defaults to the name of the model that the pipeline was made from.
     """
 
     def __new__(cls, pipe: keras.Layer | None = None, **unused: Any) -> 'PipelineModel':
-        """Make a `HubPipelineModel` if the source of the pipeline is a KerasHub task."""
+        """Make a `HubPipelineModel` if the pipeline was made from a KerasHub task."""
         if cls is PipelineModel and _preprocesses(getattr(pipe, 'model', None)):
             from lingpipe.models import hub_pipeline_model
             cls = hub_pipeline_model.HubPipelineModel
@@ -71,7 +72,7 @@ class PipelineModel(model_surface.ModelSurface):
             auto_scale_loss: whether the loss is scaled if layers compute in float16.
 
         Raises:
-            ValueError: an argument, or a method of the source model, cannot work with a pipeline.
+            ValueError: an argument, or a method of the model that the pipeline was made from, is unsupported.
         """
         validation.refuse_strategies(self.name)
         self._refuse_overridden_steps()
@@ -87,7 +88,7 @@ class PipelineModel(model_surface.ModelSurface):
 
     @property
     def jit_compile(self) -> Any:
-        """False, as XLA does not compile whole steps. Set this property to True to let XLA compile each partition."""
+        """Always False: XLA never compiles a whole step. Setting it to True makes XLA compile each partition."""
         return False
 
     @jit_compile.setter
@@ -95,10 +96,10 @@ class PipelineModel(model_surface.ModelSurface):
         self.pipe.set_jit_compile(bool(value))
 
     def make_train_function(self, force: bool = False) -> Callable:
-        """Return the function of training steps; see `keras.Model.make_train_function`.
+        """Return the function that runs training steps; see `keras.Model.make_train_function`.
 
         Raises:
-            ValueError: the optimizer is missing, or does not know a trainable weight.
+            ValueError: the optimizer is missing, or was built without one of the trainable weights.
         """
         if self.optimizer is None:
             raise ValueError('optimizer=None was given to compile, which does for evaluation only. Give an optimizer.')
@@ -123,14 +124,14 @@ class PipelineModel(model_surface.ModelSurface):
         return self._with_plain_graph('test_function')
 
     def _with_plain_graph(self, name: str) -> Callable:
-        """Wrap the function `name` of Keras to run without graph optimization."""
+        """Replace Keras's step function `self.<name>` with one that runs without graph optimization, and return it."""
         function = getattr(self, name)
         if not isinstance(function, functools.partial):
             setattr(self, name, functools.partial(_run_plain, function))
         return getattr(self, name)
 
     def _follow_layers(self, function):
-        """Place new weights, and refuse changes in the calls of layers."""
+        """Move new weights to their stages; if `function` is None, first check that the model's graph is unchanged."""
         validation.refuse_strategies(self.name)
         if self.pipe.built:
             if function is None:  # Keras has not made the function yet
@@ -173,7 +174,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self._on_last_device(self.compute_metrics, x, y, outputs, sample_weight)
 
     def loss_and_targets(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Callable, Any]:
-        """Return the loss function of the last partition, and the targets of that function.
+        """Return the arguments `loss_fn` and `y_true` for `GPipeLayer.value_and_grad`.
 
         Raises:
             NotAdditive: the loss must be computed on the whole batch, outside the pipeline.
@@ -257,7 +258,7 @@ class PipelineModel(model_surface.ModelSurface):
                 for gradient, variable in zip(of_variables, variables)]
 
     def _loss_in_pipeline(self, x, y, sample_weight, structure):
-        """Return the loss function of the last partition."""
+        """Return the loss function that the last partition calls."""
         own = [name for name in ('call', 'compute_loss') if self._overrides(name)]
         if own:
             raise compiled_loss.NotAdditive(f'{type(self).__name__} overrides {own[0]}')
@@ -309,7 +310,7 @@ class PipelineModel(model_surface.ModelSurface):
         return self.optimizer
 
     def _values_to_restore(self):
-        """Return the variables and values that undo a step with loss scaling."""
+        """Return (variable, value) pairs to restore after a float16 overflow, or [] without loss scaling."""
         if not training_optimizer.is_scaling(self._built_optimizer()):
             return []
         return [(variable, variable_placement.read_variable(variable)) for variable in self.pipe.variables]

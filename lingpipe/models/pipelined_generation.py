@@ -48,7 +48,7 @@ class PipelinedGeneration:
 
         Args:
             inputs: dictionary of arrays `[batch, ...]`, as the task's preprocessor makes them.
-            stop_token_ids: tokens that end a text; None: texts fill the arrays.
+            stop_token_ids: tokens that end a text; None: texts end only where the arrays end.
         """
         tensors = _map_tensors(tf.convert_to_tensor, inputs)
         return self._generate(tensors, stop_token_ids and tuple(stop_token_ids))
@@ -93,7 +93,7 @@ def _weights_of(task, stages):
 
 
 class _Draws:
-    """The random state of a sampler, as if all groups were one batch."""
+    """Values of a sampler's random state at each position, equal for any number of groups."""
 
     def __init__(self, sampler, mask):
         self.sampler, self.num_rows = sampler, mask.shape[0]
@@ -105,7 +105,7 @@ class _Draws:
         self._growth = []
 
     def state_before(self, index):
-        """Return state variables with their values before the draw at position `index`."""
+        """Return pairs (state variable, its value before the token at position `index` is drawn)."""
         if not self._growth:
             self._growth = self._measured_growth()
         return [(variable, state + growth * tf.cast(index - self.first_index, state.dtype))
@@ -130,7 +130,7 @@ class _Draws:
 
 
 class _GroupSampler:
-    """A sampler that draws for one group as if all groups were one batch."""
+    """Sampler for one group of prompts, with the same random numbers as without groups."""
 
     def __init__(self, draws, rows):
         self._draws, self._rows, self._sampler = draws, rows, copy.copy(draws.sampler)
@@ -164,7 +164,7 @@ class _GroupSampler:
 
 
 def require_known(sampler: Any) -> None:
-    """Raise NotImplementedError unless the sampler only draws the next token."""
+    """Raise NotImplementedError if the sampler does more than draw the next token, as beam search does."""
     if isinstance(sampler, LoopSampler):
         return
     from keras_hub import samplers  # pylint: disable=import-outside-toplevel

@@ -33,7 +33,7 @@ class StackTask:
 
         Args:
             token_ids: int32 `[batch, n]`.
-            cache_update_index: position of the first token.
+            cache_update_index: position of `token_ids[:, 0]` in the texts.
         """
         x, found = token_ids, []
         for layer, old in zip(self._layers, cache):
@@ -81,7 +81,7 @@ class _Texts:
         self._generate = pipelined_generation.PipelinedGeneration(task, body.stages, num_groups, body.jit_compile, read)
 
     def _generated(self, inputs):
-        """Return the tokens and masks of `generate_step`."""
+        """Generate texts for `inputs`, and return a dictionary with their tokens and masks."""
         variable_placement.assign(self._states)  # so equal inputs give equal results in every call
         with pipelined_generation.replaced(self._task, {'sampler': self._sampler}):
             return self._generate(inputs, self._tokenizer.stop_ids)
@@ -91,7 +91,7 @@ class PromptedTexts(_Texts):
     """A writer that continues prompts with a language model.
 
     Args:
-        body: built `GPipeLayer` of layers that fit `StackTask`, or of a KerasHub task.
+        body: built `GPipeLayer`. Its layers fit `StackTask`, or its model is a KerasHub task.
         context_length: largest number of tokens of a prompt and its continuation together.
     """
 

@@ -59,8 +59,8 @@ def of(optimizer: keras.optimizers.Optimizer) -> 'DevicePlacement':
 class DevicePlacement:
     """A replacement for Keras's update that runs one function per device.
 
-    The function of a device clips gradients, and decays and updates weights, by the methods of the optimizer. An
-    optimizer that works on all weights at once runs as in Keras.
+    The function calls the optimizer's methods, such as `update_step`, for the weights of its device. An optimizer that
+    works on all weights at once runs as in Keras.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer) -> None:
@@ -142,7 +142,7 @@ class DevicePlacement:
         return self._scale_on_devices(variables, (gradients,), shared=(scale,))
 
     def refuse_what_devices_cannot_hold(self, variables: Iterable) -> None:
-        """Raise ValueError if a device of the weights cannot hold the optimizer's variables."""
+        """Raise ValueError if a weight is on a TPU, and the optimizer has variables that a TPU cannot hold."""
         if any(device_kinds.has_static_shapes_only(variable_placement.device_of(variable)) for variable in variables):
             optimizer_parts.refuse_all_but_slots(self._optimizer, self._slots, 'a TPU')
 
@@ -193,7 +193,7 @@ class DeviceFunctions:
 
         Args:
             variables: list of Keras variables, or of `tf.Variable`.
-            per_variable: lists, each with one tensor per variable. A variable with a None is skipped.
+            per_variable: lists, each with a tensor or None for each variable. A None skips the variable.
 
         Returns:
             List with one result per variable. The result of a skipped variable is None.
@@ -211,7 +211,7 @@ class DeviceFunctions:
         return results
 
     def _of(self, device: str, variables: list) -> Callable:
-        """Return the function of a device."""
+        """Return a function that calls `function` with the variables of a device."""
         traced = list(map(variable_placement.native, variables))
         key = tuple(map(id, traced))
         if key not in self._functions:  # after variables have moved, an old trace would update old copies

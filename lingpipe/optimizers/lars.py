@@ -18,14 +18,14 @@ class LARS(keras.optimizers.Optimizer):
         v     = momentum * v + step
         w     = w - v                           with Nesterov: w - (momentum * v + step)
 
-    The learning rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. For variables of `skip_list`,
-    step = learning_rate * g. The same holds for sparse gradients (`tf.IndexedSlices`).
+    The learning rate is inside v ("scaled momentum"), as in TensorFlow's own LARS. For variables that `skip_list`
+    matches, step = learning_rate * g. The same holds for sparse gradients (`tf.IndexedSlices`).
 
     Args:
         momentum: share of v that remains in the next step, in [0, 1).
         weight_decay: share of w that is added to g. With `weight_decay` above 0, the loss should contain no other
             penalty on the weights.
-        skip_list: sequence of texts. A variable is skipped if its path contains one of the texts. The default skips
+        skip_list: sequence of texts. It matches a variable whose path contains one of the texts. The default matches
             biases, EvoNorm, and layers whose names contain 'batch_norm'.
         **kwargs: arguments that all Keras optimizers have, such as `global_clipnorm`.
 
@@ -80,7 +80,7 @@ class LARS(keras.optimizers.Optimizer):
         return learning_rate * ops.cast(trust, variable.dtype) * (gradient + decay * variable)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the config from which `from_config` makes an equal optimizer, without slots."""
+        """Return the config from which `from_config` makes an equal optimizer. It contains no slots."""
         return {
             **super().get_config(), 'momentum': self.momentum, 'weight_decay': self._decay_in_gradient,
             'eeta': self.eeta, 'epsilon': self.epsilon, 'nesterov': self.nesterov, 'skip_list': list(self.skip_list)}

@@ -96,7 +96,7 @@ class PureOptimizer:
 
     Args:
         optimizer: an optimizer that has no slots yet. It is changed in place, and cannot be used for anything else.
-        variables: all variables to train. Slots of variables without values have no values.
+        variables: all variables to train. They need no values. Inside `unallocated_variables`, slots get no values.
 
     Raises:
         ValueError: the optimizer has variables other than slots, or overrides a method that works on all weights.

@@ -38,7 +38,7 @@ def count_slots(optimizer: keras.optimizers.Optimizer) -> int:
 
 def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Variable],
                     scales_loss: bool = False) -> keras.optimizers.Optimizer:
-    """Create the optimizer of the training params, with each slot on the device of its variable."""
+    """Create the optimizer that the training params describe, with each slot on the device of its variable."""
     optimizer = make_optimizer(train_params)
     if scales_loss:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
@@ -49,7 +49,7 @@ def build_optimizer(train_params: hyperparams.Params, variables: list[keras.Vari
 
 
 def make_optimizer(train_params: hyperparams.Params) -> keras.optimizers.Optimizer:
-    """Create the optimizer of the training params, without slots.
+    """Create the optimizer that the training params describe, without slots.
 
     Raises:
         ValueError: the params are invalid, or several learning rates are set.

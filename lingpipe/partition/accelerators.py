@@ -95,7 +95,7 @@ CPU = Accelerator('cpu', 0, 50e9, 50e9, 10e9, 5e9)
 
 
 def find(name: str) -> Accelerator:
-    """Return the `Accelerator` with a name. Raise ValueError if there is none."""
+    """Return the `Accelerator` called `name`. Raise ValueError if there is none."""
     if name not in ACCELERATORS:
         raise ValueError(
             f'accelerator={name!r} is unknown'
@@ -105,11 +105,11 @@ def find(name: str) -> Accelerator:
 
 
 def memory_of_gpus() -> int | None:
-    """Return how many bytes of memory every local GPU has at least. Return None if this is unknown."""
+    """Return the least memory that a local GPU may have, in bytes. Return None without GPUs, or if one is unknown."""
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices('GPU')]
     names = [found.get('device_name', '').lower() for found in details]
     known = [[each.memory for each in ACCELERATORS.values() if each.name.split('-')[0] in name] for name in names]
-    return min((min(sizes) for sizes in known), default=None) if all(known) else None
+    return min((min(sizes) for sizes in known), default=None) if all(known) else None  # an A100 has 40 or 80 GB
 
 
 def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achieved) -> LayerTime:
@@ -119,20 +119,20 @@ def layer_time(kernels: LayerKernels, accelerator: Accelerator, achieved: Achiev
 
 
 def _pass_time(kernels: list[Kernel], accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a pass."""
+    """Estimate how many seconds a list of kernels takes, including launches."""
     # The host starts kernels in advance, so the slower of host and device counts.
     return max(len(kernels) * achieved.start, sum(kernel_time(kernel, accelerator, achieved) for kernel in kernels))
 
 
 def kernel_time(kernel: Kernel, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Estimate the seconds of a kernel, excluding its launch."""
+    """Estimate how many seconds a kernel takes, excluding its launch."""
     arithmetic = _product_time(kernel.product, accelerator, achieved) if kernel.product else 0.0
     # Roofline model (Williams et al., CACM 52(4), 2009).
     return max(arithmetic, kernel.num_bytes / achieved.memory_bandwidth)
 
 
 def _product_time(product: Product, accelerator: Accelerator, achieved: Achieved) -> float:
-    """Return the seconds of a matrix product."""
+    """Estimate how many seconds a matrix product takes."""
     # In each round, every processor computes one tile of the result. The last tiles of a row and the last round take
     # full time (NVIDIA, Matrix Multiplication Background User's Guide, sections 3.1, 3.2).
     tiles = product.num_products * math.ceil(product.rows / _TILE) * math.ceil(product.columns / _TILE)

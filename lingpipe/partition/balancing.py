@@ -167,7 +167,7 @@ def parameters_in_words(parts: list) -> str:
 
 
 def parameter_columns(parts: list) -> tuple[list[str], list[list[int]]]:
-    """Return titles and columns of parameter counts."""
+    """Return the titles and the values of the table columns that count parameters."""
     columns = {'parameters': [part.num_parameters + part.num_frozen for part in parts]}
     if any(part.num_frozen for part in parts):
         columns['trained'] = [part.num_parameters for part in parts]

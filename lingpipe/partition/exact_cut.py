@@ -22,7 +22,7 @@ def balanced_partition_ends(costs: Any, num_partitions: int, memory: Any = None,
         costs: non-negative numbers, `[L]` for L layers, or `[num_partitions, L]`. A layer must not cost more in a later
             partition.
         num_partitions: number of partitions on all devices, between 1 and L.
-        memory: function `(partitions, starts, ends) -> bytes` of three integer arrays, such as
+        memory: function `(partitions, starts, ends) -> bytes` with integer arrays as arguments, such as
             `memory_model.MemoryModel`. The bytes must not fall with more layers, nor rise in a later partition. None is
             possible only without `memory_limit`.
         memory_limit: bytes of one device. None: no limit.
@@ -70,12 +70,12 @@ def _balanced(costs, first_starts):
 
 
 def _as_integers(costs):
-    """Scale and round costs to integers, whose squares are exact."""
+    """Scale costs and round them to integers, because squares of integers are exact."""
     return np.rint(costs * (2**31 / (costs.sum(axis=1).max() or 1.0))).astype(np.int64)
 
 
 def _cut(prefixes, first_starts, combine, part_cost):
-    """Find the best end indices, or None, by dynamic programming."""
+    """Find the best end indices by dynamic programming, or return None if no cut fits."""
     num_layers = first_starts.shape[1]
     possible, best, starts = np.array([0]), np.zeros(1, prefixes.dtype), []  # best: least cost up to each end
     for prefix, earliest in zip(prefixes, first_starts):
@@ -93,7 +93,7 @@ def _cut(prefixes, first_starts, combine, part_cost):
 
 
 def _least_columns(first, last, totals):
-    """Return for each row the leftmost column with the least total."""
+    """Return for each row the leftmost column from `first[row]` to `last[row]` with the least total."""
     # The totals are a totally monotone matrix: the best column of a row lies between the best columns of the rows
     # around it. So the middle row is solved first, and a round reads each column about once:
     #     row    0  1  2  3  4  5  6

@@ -30,10 +30,10 @@ def forward_and_backward(layer: Any, inputs: Any, values: list[tf.Tensor],
     """Run a built layer forward and backward.
 
     Args:
-        output_gradients: function from the floating-point outputs to the list of their gradients.
+        output_gradients: function that takes the list of floating-point outputs and returns their gradients.
 
     Returns:
-        The outputs, and a list with the gradients of floating-point inputs, then of trainable weights.
+        The outputs, and a list of gradients: one per floating-point input, then one per trainable weight.
     """
     weights = [value for variable, value in zip(layer.variables, values) if variable.trainable]
     sources = floats(inputs) + weights
@@ -98,7 +98,7 @@ class Flops(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The sum of both counts."""
+        """The sum of `contractions` and `elementwise`."""
         return self.contractions + self.elementwise
 
 
@@ -205,8 +205,8 @@ def look_at_each(layer_params: list[hyperparams.InstantiableParams], input_specs
     """Return the result of `look` for each layer of a stack. Equal layers with equal inputs share one call.
 
     Args:
-        look: function `(layer, input specs) -> (result, output specs)`. The layer's weights have no values.
-        layers: the layers that the params describe. Their weights are made here, without values. None: make new layers.
+        look: function `(layer, input specs) -> (result, output specs)`. The weights of `layer` are not allocated.
+        layers: the layers that the params describe. Their weights are created here without values. None: new layers.
 
     Raises:
         ValueError: a layer cannot take its input.

@@ -57,7 +57,7 @@ class LayerKernels(NamedTuple):
 
 
 def layer_kernels(layer_params: list[hyperparams.InstantiableParams], input_specs: Any) -> list[LayerKernels]:
-    """Find the kernels of each layer of a stack. No weight is allocated."""
+    """Return the `LayerKernels` of each layer in a stack, without allocating weights."""
     return layer_analysis.look_at_each(layer_params, input_specs, find)
 
 
@@ -106,7 +106,7 @@ class _Fused:
         return {self._first[operation] for operation in operations if operation in self._first}
 
     def _source(self, tensor):
-        """Return the reference of a tensor, or of the original tensor of a view."""
+        """Return `tensor.ref()`; if the tensor is a reshape or another view, return `ref()` of the original tensor."""
         return self._sources.get(tensor.ref(), tensor.ref())
 
     def _makers(self, operation):
@@ -168,7 +168,7 @@ class _Fused:
         return reads
 
     def _kernel(self, operations):
-        """Return the kernel of `operations`, and the kernels of called functions."""
+        """Return a list: the kernel that `operations` form, then the kernels of functions they call, as in a loop."""
         first = self._first[next(iter(operations))]
         written = {tensor.ref(): tensor for operation in operations for tensor in operation.outputs
                    if tensor.ref() in self._in_memory}
@@ -187,7 +187,7 @@ def _root(first, operation):
 
 
 def product(operation: tf.Operation) -> Product | None:
-    """Return the sizes of a matrix product or convolution, else None. Unknown dimensions count as 1."""
+    """Return the sizes if `operation` is a matrix product or convolution, else None. Unknown dimensions count as 1."""
     multiply_adds = layer_analysis.multiply_adds(operation)
     if not multiply_adds:
         return None
@@ -201,7 +201,7 @@ def product(operation: tf.Operation) -> Product | None:
 
 
 def _sizes_of_einsum(operation, multiply_adds):
-    """Return rows, columns and number of the matrix products in an einsum."""
+    """Return the rows and columns of each matrix product in an einsum, and the number of products."""
     terms, result = operation.get_attr('equation').decode().split('->')
     left, right = (dict(zip(term, tensor.shape)) for term, tensor in zip(terms.split(','), operation.inputs))
     if '.' in terms:

@@ -40,7 +40,7 @@ class Buffers:
             self._of.update((mine.ref(), other.ref()) for mine, other in zip(operation.outputs, twin.outputs))
 
     def __getitem__(self, tensor: tf.Tensor) -> Any:
-        """Return the reference of the first tensor in the same buffer."""
+        """Return `ref()` of the first tensor that has the same buffer as `tensor`."""
         return self._of.get(tensor.ref(), tensor.ref())
 
     def is_first(self, operation: tf.Operation) -> bool:
@@ -122,9 +122,9 @@ class _Run:
 
 
 class LayerMemory(NamedTuple):
-    """Bytes of the variables of a layer, and of its tensors for one micro-batch.
+    """Bytes of a layer's variables, and of the layer's tensors for one micro-batch.
 
-    If layers of a partition share a tensor, later layers list the tensor as repeated.
+    To count a shared tensor once, a partition subtracts the `repeated` bytes of all its layers except the first.
     """
 
     weights: int  # its trainable variables
@@ -183,7 +183,7 @@ def layer_memories(layer_params: list[hyperparams.InstantiableParams], input_spe
 
 def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: list[list],
                outputs: list[list]) -> list[LayerMemory]:
-    """Return memories in which later layers list shared tensors as repeated.
+    """Return `memories` with new values in the fields about inputs, so that a partition can count each tensor once.
 
     Args:
         inputs: for each layer, the names of its input values.
@@ -212,7 +212,7 @@ def count_once(memories: list[LayerMemory], passages: list[Passage], inputs: lis
 
 
 def _told_apart(memories, sizes, made, first_kept, walks):
-    """Return the memory of each layer."""
+    """Return `memories` with new values in the four fields about inputs."""
     # Inputs are tensors that exist before the layer and that the layer, or a later one, receives. They are repeated if
     # the previous layer did not make them, because a partition that begins with that layer receives them too.
     entering, read_later, results = set(), set(), []
@@ -281,7 +281,7 @@ class _Traced:
         return set(self._sources) - {tensor.ref() for tensor in self._graph.inputs}
 
     def _read_of_inputs(self):
-        """Return the residuals that are inputs, or that one operation computes from an input."""
+        """Return a row for each residual that is a layer input, or that one operation computes from a layer input."""
         places = {tensor.ref(): place for place, tensor in enumerate(self._inputs)}
         # Each row is (residual, input index, `what` or None, bytes).
         rows = [(ref, places[ref], None, self._size([ref])) for ref in self._read & set(places)]
@@ -295,7 +295,7 @@ class _Traced:
         return rows
 
     def _fullest_moment(self, operations):
-        """Return the peak bytes of operations."""
+        """Return the peak bytes while `operations` run, including the gradients of the outputs."""
         stops = {tensor.op for tensor in [*self._graph.inputs, *self._given]}
         ordered = [operation for operation in self._graph.get_operations() if operation in operations - stops]
         gradients = size(self._given, self._tensor_size)  # count throughout, because they are arguments

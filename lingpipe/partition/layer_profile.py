@@ -44,7 +44,7 @@ class LayerTime(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The time without recomputation."""
+        """The sum of forward and backward seconds, without recomputation."""
         return self.forward_seconds + self.backward_seconds
 
 
@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
 
 def _read_times(path):
-    """Return a dictionary from the keys of earlier measurements to their times."""
+    """Return the cached times as a dictionary from `Job.key(...)` to `LayerTime`."""
     if not tf.io.gfile.exists(path):
         return {}
     with tf.io.gfile.GFile(path, 'rb') as stream:
@@ -202,10 +202,10 @@ def _example(spec):
 
 
 class StageCostModel:
-    """The costs that contiguous layers would have as one stage.
+    """Costs of stages, computed from the times of their layers.
 
     Args:
-        recompute: what stages recompute. 'selective' counts as `MOST_SELECTIVE` times a forward pass.
+        recompute: what stages recompute. 'selective' is assumed to take `MOST_SELECTIVE` times the forward time.
         transfers: for each layer, the seconds for sending its outputs to the next device. None: 0.
         updates: for each layer, the seconds for updating its weights once per step. None: 0.
     """
@@ -226,7 +226,7 @@ class StageCostModel:
         self._layers = np.stack([forward, backward / 2 + inside, backward / 2, ahead, updates])
 
     def of_layers(self, schedule: Schedule) -> np.ndarray:
-        """Return the cost of each layer in each stage, `[stages, layers]`, as a mean over micro-batches."""
+        """Return the mean seconds per micro-batch that each layer would take in each stage, `[stages, layers]`."""
         # A backward action that directly follows its own forward action needs no recomputation before it. In 1F1B, this
         # holds for all micro-batches in the last stage. In GPipe, it holds for one micro-batch in each stage.
         kept = collections.Counter(action.stage for action in schedule.backwards_after_own_forward())
@@ -235,7 +235,7 @@ class StageCostModel:
         return forward + backward + weight_gradient + repeats * ahead
 
     def stages(self, ends: Sequence[int]) -> list[StageCosts]:
-        """Return the `StageCosts` of each stage of a cut."""
+        """Return one `StageCosts` per stage. Stage i ends before layer `ends[i]`."""
         starts, last = [0, *ends[:-1]], np.array(ends) - 1
         forward, backward, weight_gradient, ahead, update = np.add.reduceat(self._layers, starts, axis=1)
         weight_gradient[0] += backward[0]  # the first stage needs no gradients of its inputs

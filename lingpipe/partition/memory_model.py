@@ -32,7 +32,7 @@ class MemoryBudget:
     """The memory limit of each device, and the bytes that contiguous layers need.
 
     Args:
-        memory: function `(partitions, starts, ends) -> bytes` of int arrays, such as `MemoryModel`.
+        memory: function from int arrays `(partitions, starts, ends)` to an array of bytes, such as a `MemoryModel`.
         devices: index of the device of each partition, such as `Schedule.stage_devices`.
     """
 
@@ -41,7 +41,7 @@ class MemoryBudget:
         self._devices, self._num_partitions = np.array(devices), len(devices)
 
     def stage_limits(self) -> list[np.ndarray]:
-        """Return limits of single stages in bytes, as arrays `[partitions, 1]` in descending order."""
+        """Return limits to try in turn, from high to low. Each is an array `[partitions, 1]` of bytes per stage."""
         num_stages = np.bincount(self._devices)[self._devices, np.newaxis]
         if np.all(num_stages == 1):
             return [self._limit / num_stages]
@@ -76,7 +76,7 @@ class MemoryBudget:
         return np.bincount(self._devices, used)
 
     def require(self, ends: list[int]) -> None:
-        """Raise ValueError if a device needs more than the limit with these end indices."""
+        """Raise ValueError if a device needs more than the limit. Partition k ends before layer `ends[k]`."""
         used = self._device_bytes(ends)
         if max(used) > self._limit:
             device = int(np.argmax(used))

@@ -111,7 +111,7 @@ class Choice(NamedTuple):
     unrepeatable: list  # indices of the operations that must not be repeated
 
     def least_bytes(self, most_cost: float) -> np.ndarray:
-        """Choose which operations to repeat for the fewest retained bytes.
+        """Choose which operations to repeat. Minimize the retained bytes, at a total cost of at most `most_cost`.
 
         Returns:
             Boolean array with a value per operation. All values are False if no choice is found in time.
@@ -121,17 +121,17 @@ class Choice(NamedTuple):
         return np.zeros(len(self.costs), bool) if found is None else found
 
     def least_cost(self, most_bytes: float) -> np.ndarray:
-        """Choose the cheapest operations to repeat within a limit. If no choice fits, retain the fewest bytes.
+        """Choose which operations to repeat. Minimize the cost, with at most `most_bytes` retained.
 
         Returns:
-            Boolean array with a value per operation.
+            Boolean array with a value per operation. If nothing fits, the choice retains the fewest bytes.
         """
         found = self._solve(
             _scaled(self.costs), _LESS_IMPORTANT * _scaled(self.sizes), [0] * len(self.costs) + self.sizes, most_bytes)
         return self.least_bytes(np.inf) if found is None else found
 
     def kept(self, repeated: np.ndarray) -> tuple[set[int], set[int]]:
-        """Return the retained tensors that repeated operations read, and the other retained tensors."""
+        """Return the indices of retained tensors in two sets: tensors that repeated operations read, and the others."""
         read = {tensor for operation, tensor in self.reads if repeated[operation] and not repeated[self.makers[tensor]]}
         wanted = {tensor for tensor in self.wanted if not repeated[self.makers[tensor]]}
         return read, wanted - read

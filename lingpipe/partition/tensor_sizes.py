@@ -13,12 +13,12 @@ _LARGEST_TILE_OF_A_VECTOR = 1024
 
 
 def plain_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Return the bytes of a tensor without padding."""
+    """Return the number of bytes of a tensor, without padding."""
     return math.prod(shape) * dtype.size
 
 
 def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
-    """Return the bytes of a tensor in the padded tiles of a TPU."""
+    """Return the number of bytes of a tensor on a TPU, which pads it to whole tiles."""
     # Two axes are padded: one to a multiple of 128, the other to 1, 2, 4 or a multiple of 8. The TPU compiler takes the
     # pair of axes that needs the fewest bytes (libtpu 0.0.51, layouts of the entry computation):
     #     [16, 32, 32, 8]    the last axis to 128:                      16 x 32 x 32 x 128
@@ -32,7 +32,7 @@ def tiled_size(shape: tf.TensorShape, dtype: tf.DType) -> int:
 
 
 def _tile_of_rows(num_rows, packed):
-    """Return the number of rows of a tile."""
+    """Return how many rows a tile has if the tensor has `num_rows` rows."""
     # In a column, `packed` elements share a word of four bytes.
     return next((tile for tile in _SUBLANES if max(num_rows, packed) <= tile), _SUBLANES[-1])
 

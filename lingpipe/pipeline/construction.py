@@ -90,7 +90,7 @@ class Constructors(base_layer.BaseLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make a pipeline from a config of `get_config`. Keras loads the weights afterwards."""
+        """Make a pipeline from the result of `get_config`. Keras loads the weights afterwards."""
         if 'model' not in config and 'layers' not in config:
             return super().from_config(config)
         params = cls.Params().FromTextWithTypes(config['params'])
@@ -148,7 +148,7 @@ def given(pipeline: Any, params: hyperparams.InstantiableParams | None, source: 
 
 
 def _with_numbers(p: Any, num_layers: int) -> tuple[hyperparams.InstantiableParams, list[str]]:
-    """Replace 'auto' by values for the present devices, layers and batch size."""
+    """Return a copy of `p` with values chosen for 'auto', and the names of the fields that were 'auto'."""
     p = hyperparams.CopyFieldsTo(p, p.cls.Params())  # a layer's Params are frozen
     chosen = [field for field in DEFAULTS if p.Get(field) == AUTO]  # 'recompute' stays 'auto'; see `balancing.cut`
     if p.num_partitions == AUTO:

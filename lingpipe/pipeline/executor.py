@@ -159,10 +159,10 @@ class Execution:
         return fork
 
     def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
-        """Take gradients from a loss outside the pipeline.
+        """Provide the gradients of a loss that is computed outside the pipeline.
 
         Args:
-            gradients: for each micro-batch, the list of the gradients of its differentiable `outputs`.
+            gradients: for each micro-batch, the list of gradients with respect to its differentiable `outputs`.
             added: {stage index: scalar gradient with respect to the stage's sum in `added_losses`}.
         """
         last = len(self.stages) - 1
@@ -172,7 +172,7 @@ class Execution:
             self._gradients.add([(last, position) for position in positions], m, parts)
 
     def _in_turn(self, action: schedules.Action, build: Callable[..., ActionResult], *arguments: Any) -> ActionResult:
-        """Build a call that runs after the previous call on the action's device."""
+        """Build operations that wait for the previous operations on the action's device."""
         if self._options.observer:
             build = functools.partial(self._options.observer.around, self.share.replica, action, build)
         device = self.stages[action.stage].device
@@ -280,7 +280,7 @@ class Execution:
 
     @functools.cached_property
     def _one(self) -> tf.Tensor:
-        """The scalar 1.0 as a computed tensor."""
+        """The scalar 1.0, as a tensor that is not a constant."""
         with tf.device(device_kinds.for_single_operations(self.stages[-1].device)):
             return self.share.ids.zero + 1.0  # for a constant, each micro-batch would get a new backward function
 
@@ -288,7 +288,7 @@ class Execution:
         return self._gradients.take(producer, m, self._outputs[producer, m], self.stages[max(producer, 0)].device)
 
     def _factors_of_added_losses(self, stage: Stage, m: int) -> list[tf.Tensor]:
-        """Return a factor for each loss that the stage's layers add."""
+        """Return the factors by which the stage multiplies the losses that its layers add."""
         are_sums = self._wiring.are_sums[stage.index]
         if not are_sums:
             return []
@@ -314,6 +314,6 @@ class Execution:
 
 
 def _with_rows(before: list, after: list) -> list:
-    """Return the gradient sums after a backward action."""
+    """Return each weight's new gradient sum, or a tuple of all its `Rows`."""
     # `Rows` are not summed: a tuple collects them.
     return [(*old, new) if isinstance(new, micro_batches.Rows) else new for old, new in zip(before, after)]

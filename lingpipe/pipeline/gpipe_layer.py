@@ -58,7 +58,7 @@ class GPipeLayer(construction.Constructors):
 
     Attributes:
         model: the Keras model that the pipeline was made from, or None.
-        schedule: the `Schedule` of a full training batch.
+        schedule: the `Schedule` of a training step with all M micro-batches.
         jit_compile: whether XLA compiles the functions of each partition; `set_jit_compile` changes it.
     """
 
@@ -245,7 +245,7 @@ class GPipeLayer(construction.Constructors):
         return stage_grid.StageGrid([stages, *others], self.schedule, seeds, p)
 
     def place_new_weights(self) -> None:
-        """Move each weight that is new since the last call to the device of its stage. Functions then trace again."""
+        """If layers got weights since the last call, move these to their stages' devices. All functions trace again."""
         found = {id(variable): (variable, each.device) for each in reversed(self.stages)  # the first has shared ones
                  for variable in itertools.chain(*each.variables())}
         new = found.keys() - self._untracked.placed.keys() if self._untracked.placed else ()  # at first, all are placed
@@ -363,8 +363,8 @@ class GPipeLayer(construction.Constructors):
             read: function that returns the value to use for a Keras variable, such as its moving average.
 
         Returns:
-            Dictionary `{name: sums}`, to be added up over batches. `sums` is a pair (sum, weight). For a state of
-            `losses.LossAndStates`, it is a tuple of the state's sums. 'loss' includes losses that layers add.
+            Dictionary `{name: sums}`, to be added up over batches. `sums` is a pair (sum, weight), or a tuple of any
+            length for a state of `losses.LossAndStates`. The entry 'loss' includes losses that layers add.
         """
         self._require_built(x)
         return self._in_function(loss_pass.evaluate)(
@@ -373,7 +373,7 @@ class GPipeLayer(construction.Constructors):
 
     @tf.autograph.experimental.do_not_convert
     def outputs_and_added_losses(self, x: Any) -> tuple[Any, list[tf.Tensor]]:
-        """Return the outputs `[batch, ...]` in evaluation mode, and the list of added losses."""
+        """Run in evaluation mode. Return outputs `[batch, ...]`, and the added loss of each stage that adds losses."""
         self._require_built(x)
         outputs, added = self._in_function(tape_pass.evaluate)(self._untracked.grid, self.source.enter(x))
         return self.pack_outputs(outputs), added
@@ -390,7 +390,7 @@ class GPipeLayer(construction.Constructors):
             self.build_from_specs(micro_batches.specs_of_tensors(x))
 
     def _in_function(self, method: Callable) -> Callable:
-        """Wrap `method` in a `tf.function` in eager mode."""
+        """In eager mode, return `method` as a `tf.function`; in a graph, return `method` itself."""
         self.place_new_weights()  # layers may have got some since the last call, as by `enable_lora`
         if not tf.executing_eagerly():
             return method

@@ -14,7 +14,7 @@ from lingpipe.stages.stage import Stage
 
 
 class BoundaryGradients:
-    """The gradients of stage outputs that no backward action has taken yet.
+    """The gradients of stage outputs, stored by `add` until `take` returns them.
 
     ::
 
@@ -66,7 +66,7 @@ def needed_gradients(programs: list[stage_program.StageProgram], sources: list[l
     """
     paths = [_paths(program) for program in programs]
     arriving = _arriving(programs, paths, sources)
-    read: dict[int, _Given] = {}  # of each stage so far: what its backward action reads of the gradients given to it
+    read: dict[int, _Given] = {}  # {stage index: entries of `given_gradients` that the backward action reads}
     needed = []
 
     def is_wanted(producer: int, position: int) -> bool:
@@ -87,7 +87,7 @@ _Given = frozenset[int]  # indices in `Trace.given_gradients` of a stage
 
 
 class _Paths(NamedTuple):
-    """The given gradients that each gradient of a stage depends on::
+    """For each input and weight of a stage, the entries of `Trace.given_gradients` that its gradient depends on::
 
         given gradients    0 (an output)      1 (another output)     2 (the losses that layers add)
                              │     └──────┐     │
@@ -100,7 +100,7 @@ class _Paths(NamedTuple):
 
 def _arriving(programs: list[stage_program.StageProgram], paths: list[_Paths],
               sources: list[list[tuple[int, int]]]) -> list[_Given]:
-    """Return the given gradients of each stage that come from a loss."""
+    """Find, for each stage, which entries of `Trace.given_gradients` depend on a loss."""
     arriving = [set(program.of_added_losses(sorted(_all_given(program)))) for program in programs]
     arriving[-1] = set(_all_given(programs[-1]))
     for index in reversed(range(len(programs))):
@@ -128,7 +128,7 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
             given[operation] = given.get(operation, nothing).union(*read)
 
     def of(gradient: Any) -> _Given:
-        """Return the given gradients that `gradient` uses."""
+        """Find which entries of `Trace.given_gradients` the tensor `gradient` depends on."""
         # A constant gradient, such as that of tf.sign, must still be summed if there is any loss, so all are returned.
         return nothing if gradient is None else given.get(gradient.op) or _all_given(program)
 
@@ -136,10 +136,10 @@ def _paths(program: stage_program.StageProgram) -> _Paths:
 
 
 class LossFactors:
-    """Factors for the gradients of the mean loss of a batch.
+    """Factors by which the backward pass multiplies the gradients of a batch's losses.
 
-    Stages compute sums of losses, not means. `program` is the program of the last stage. `shares` has the
-    `executor.ReplicaShare` of each replica.
+    Stages sum losses over examples; `finish` divides the gradients by the total weight. `program` is the program of the
+    last stage. `shares` has the `executor.ReplicaShare` of each replica.
     """
 
     def __init__(self, program: stage_program.StageProgram, device: str, shares: list[Any],
@@ -156,7 +156,7 @@ class LossFactors:
 
     @functools.cached_property
     def _total_weight(self) -> tf.Tensor:
-        """The divisor of the mean loss, as a scalar."""
+        """The scalar by which the summed loss is divided to get the mean loss."""
         with tf.device(self._device):
             weights = [self._program.total_weight(targets, share.ids.of(m))
                        for share in self._shares for m, targets in enumerate(share.targets)]
@@ -165,14 +165,14 @@ class LossFactors:
 
     @functools.cached_property
     def factor_of_added_losses(self) -> tf.Tensor:
-        """Factor for gradients of added losses."""
+        """The factor for losses that layers add."""
         with tf.device(self._host):
             weight, rows = losses.in_one_precision([self._total_weight, self.total_rows])
-            return self.scaled(weight / rows)  # so `finish` in effect divides them by `total_rows`
+            return self.scaled(weight / rows)  # `finish` divides by the weight, which leaves 1 / `total_rows`
 
     @functools.cached_property
     def gradient_factor(self) -> tf.Tensor | None:
-        """Factor for gradients of the summed loss, or None if the loss is not scaled."""
+        """The factor for the main loss, or None if the loss is not scaled."""
         if self._loss_scale is None:
             return None
         try:
@@ -201,11 +201,11 @@ def finish(stages: list[Stage], values: list[stage_layers.Variables], sums: micr
     """Turn gradient sums into gradients of the mean loss, on the devices of the weights.
 
     Args:
-        total_weight: the weight of all examples, times `gradient_factor` if the loss is scaled.
+        total_weight: the sum of the loss weights of the batch, times `gradient_factor` if the loss is scaled.
 
     Returns:
-        List of `StageGradients`, one for each stage and each device with weights of the stage. Variables without a
-        gradient are missing.
+        List of `StageGradients`: for each stage, one per device that stores weights of the stage. Variables without a
+        gradient are omitted.
     """
     parts = collections.defaultdict(list)
     for variables, tensors in zip(sums.weights, sums.weight_gradients):

@@ -49,7 +49,7 @@ class _Layers:
         return outputs
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Return the nest of `tf.TensorSpec` of the outputs for one example."""
+        """Return the outputs for one example, as a nest of `tf.TensorSpec`."""
         return analyses[-1].outputs
 
     def output_spec(self, inputs: Any) -> Any:
@@ -111,7 +111,7 @@ class LayersOfParams(_Layers):
 
         Args:
             columns: for each stage, the names of its devices, one per replica.
-            specs: list of nests of `tf.TensorSpec` `[batch, ...]`, for the input and then for the outputs of layers.
+            specs: list of nests of `tf.TensorSpec` `[batch, ...]`: the input, then the outputs of each layer.
 
         Returns:
             List of pairs (`StageLayers`, None), one per stage. None means that a stage reads all outputs of the
@@ -241,7 +241,7 @@ class LayersOfModel(_Layers):
         return self._graph.pack_outputs(outputs)
 
     def output_of_one_example(self, analyses: list[layer_analysis.LayerAnalysis]) -> Any:
-        """Return the nest of `tf.TensorSpec` of the model's outputs for one example."""
+        """Return the model's outputs for one example, as a nest of `tf.TensorSpec`."""
         del analyses
         return self.pack_outputs(list(self._graph.output_specs))
 
@@ -285,7 +285,7 @@ class LayersOfList(LayersOfModel):
 
 
 def _settings_of_calls(model: keras.Model) -> tuple[list[int], dict]:
-    """Return a value that changes if the model may call other layers."""
+    """Return the ids of the model's layers, and the settings of the models among them."""
     layers = stage.sublayers([model])
     return list(map(id, layers)), stage.settings([layer for layer in layers if isinstance(layer, keras.Model)])
 
@@ -327,7 +327,7 @@ def of_params(p: hyperparams.Params) -> LayerSource:
 
 
 def of_model_params(p: hyperparams.Params) -> LayersOfModel:
-    """Return the source of the layers for the field `model`; see `of_params`."""
+    """Return the source of the layers for `GPipeLayer` params whose `model` is set; see `of_params`."""
     origin = p.model.Instantiate()
     source = LayersOfModel(model_source.make_model(origin, p.dtype_policy), origin)
     source.validate(p)

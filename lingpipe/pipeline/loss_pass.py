@@ -27,9 +27,9 @@ class ValueAndGrad(NamedTuple):
 
 
 class StageLoss:
-    """A loss function for the last stage. A call returns `{name: (sum, weight)}`.
+    """A loss function `(targets, outputs) -> {name: tuple of sums}` for the last stage.
 
-    The targets come from `targets_of`. Pass the attribute `results` to `losses.means`.
+    `targets_of` returns the targets. `losses.means` computes metrics from the sums and the attribute `results`.
     """
 
     def __init__(self, loss_fn: Callable, source: layer_sources.LayerSource) -> None:

@@ -106,13 +106,13 @@ class MiniBatch:
         return fork
 
     def give_output_gradients(self, gradients: Iterable[list[tf.Tensor]], added: dict[int, tf.Tensor]) -> None:
-        """Take gradients from a loss outside the pipeline; see `executor.Execution.give_output_gradients`."""
+        """Provide gradients of a loss outside the pipeline; see `executor.Execution.give_output_gradients`."""
         remaining = iter(gradients)
         for execution in self._executions:
             execution.give_output_gradients(itertools.islice(remaining, len(execution.share.parts)), added)
 
     def state_updates(self) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Return pairs (Keras variable, new value) of all changed state. Call this after all forward actions."""
+        """Return pairs (state variable, new value) for changed variables. Call this after all forward actions."""
         return self.state.updates([execution.state for execution in self._executions], self.group)
 
     def _sum_weight_gradients(self, index: int, variables: list[keras.Variable], parts: list) -> list:

@@ -27,8 +27,8 @@ class Assigned(NamedTuple):
 class StepState:
     """The values of variables during a batch, as tensors on the devices of the stages.
 
-    An action reads the values that earlier actions of its stage set. Moving statistics of batch norm change only at
-    the end of the batch.
+    An action reads the values that earlier actions of the same stage have assigned. Moving statistics of batch norm
+    change only at the end of the batch.
     """
 
     def __init__(self, stages: list[Stage], programs: list[stage_program.StageProgram],
@@ -64,14 +64,14 @@ class StepState:
             self._assigned[id(variable)] = Assigned(variable, before, value, stage.device)
 
     def final_values(self) -> list[stage_layers.Variables]:
-        """Return the current values of the `Variables` of each stage."""
+        """Return the current values of the variables, as one `Variables` per stage."""
         return [self._with_assigned(variables, values) for variables, values in zip(self._variables, self._initial)]
 
     def updates(self, replicas: Sequence[Self], group: collectives.Group) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Return pairs (Keras variable, new value) of all variables that change.
 
         Args:
-            replicas: the `StepState` of every replica after its share of the batch. The list begins with this object.
+            replicas: list of the `StepState`s of all replicas at the end of the batch. The first is this object.
         """
         changed: dict[int, tuple[keras.Variable, tf.Tensor]] = {}
 
@@ -183,7 +183,7 @@ def trace(stages: list[Stage], specs: tuple[boundary.Boundary, Any], structure: 
             are a nest of `tf.TensorSpec`s.
         loss: function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage, or None.
         by_layer: whether backward passes run layer by layer, for recompute='layer'.
-        is_whole_batch: whether the specs describe a whole batch, whose added losses need no check.
+        is_whole_batch: whether this micro-batch is the whole batch. Then `are_sums` is False for each added loss.
     """
     wiring, (inputs, targets) = Wiring(), specs
     for stage in stages:
@@ -216,7 +216,7 @@ def _are_sums(wiring: Wiring, stages: list[Stage], inputs: boundary.Boundary, st
 
 def _resolved(stage: Stage,
               structure_of: Callable[[int], boundary.Structure]) -> tuple[list[tuple[int, int]], boundary.Structure]:
-    """Return the sources of a stage's inputs, and the `Structure` of the inputs."""
+    """Return where each input tensor of a stage comes from, as (producer, position), and the inputs' `Structure`."""
     if stage.sources is None:
         structure = structure_of(stage.index - 1)
         count = sum(tf.nest.flatten(structure.nest))

@@ -25,7 +25,7 @@ def call(grid: stage_grid.StageGrid, inputs: Any, training: bool | None) -> tupl
                 backward: the pipeline's gradient runs all B actions; port k's gradient returns the sums of stage k
 
     Returns:
-        The nest of outputs `[batch, ...]`, and a list with the mean added loss of each stage that adds losses.
+        The nest of outputs `[batch, ...]`, and a list: for each stage that adds losses, what it adds to the loss.
     """
     values = variable_placement.read_values(grid.stages)
     # Trace the stages, because in a custom gradient TensorFlow would register all variables that a trace reads.
@@ -83,7 +83,7 @@ def _means_of_added(grid: stage_grid.StageGrid, batch: stage_grid.MiniBatch) -> 
 
 def _owned_weights(stages: list[Stage],
                    values: list[stage_layers.Variables]) -> list[tuple[list[keras.Variable], list[tf.Tensor]]]:
-    """Return the weights of each stage that no earlier stage has."""
+    """Return, for each stage, the weights that no earlier stage has, and their values."""
     seen, rows = set(), []
     for stage, value in zip(stages, values):
         own = [pair for pair in zip(stage.variables().weights, value.weights) if id(pair[0]) not in seen]
@@ -108,7 +108,7 @@ def _port(stage: Stage, variables: list[keras.Variable], weights: list, results:
 
 
 def _not_saved(tensors: list) -> list[tf.Tensor]:
-    """Return gradients that raise an error when they are computed."""
+    """Return a gradient for each tensor: a saved model that computes one raises an error."""
     advice = (
         'A saved pipeline computes outputs, but no gradients. Load the .keras file, or the plain model, to train on.')
     with tf.control_dependencies([tf.debugging.Assert(False, [advice])]):

@@ -74,7 +74,7 @@ class Roster:
         self.config = self._all._replace(left_out=frozenset(silent))
 
     def has_connected(self, num_devices: int) -> None:
-        """Record which workers are left out. If all workers take part, record `num_devices` too."""
+        """If no worker is left out, set the attribute `num_devices`. Write it and the left-out workers to a file."""
         if not self.config.left_out:
             self.num_devices = num_devices
         self._files.write_left_out(sorted(self.config.left_out), self.num_devices)
@@ -93,7 +93,7 @@ class Roster:
 
 
 class ElasticHosts:
-    """Training over the workers of a `Roster`. The chief connects again when the workers change."""
+    """Training on the workers of a `Roster`. When a worker is lost or returns, the chief connects again."""
 
     def __init__(self, config: Any, replace_after_seconds: float, folder: str) -> None:
         self._config, self._patience, self._files = config, replace_after_seconds, logdir.LogDir(folder)

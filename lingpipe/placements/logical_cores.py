@@ -19,9 +19,9 @@ class LogicalCores(tpu_replicas.TpuReplicas):
 
     ::
 
-        replica 0    core 0 ─> core 1 ─> core 2         one program has all stages of a replica; the compiler cuts it
-                       :         :         :            by the core of each operation or variable; sums run over the
-        replica 1    core 0 ─> core 1 ─> core 2         replicas, core by core
+        replica 0    core 0 ─> core 1 ─> core 2         one program has all stages of a replica; it assigns each
+                       :         :         :            operation and variable to a core; all-reduces run between
+        replica 1    core 0 ─> core 1 ─> core 2         the cores with the same number in all replicas
     """
 
     def __init__(self, resolver: tf.distribute.cluster_resolver.TPUClusterResolver, topology: Any,
@@ -41,7 +41,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
         return tf.nest.map_structure(lambda total: total / self.count, self.run(function, (batch,)))
 
     def run(self, function: Callable, arguments: tuple) -> Any:
-        """Build a program for every replica; see `TpuReplicas.run`."""
+        """Build a program that every replica runs on its cores; see `TpuReplicas.run`."""
         def on_cores(*arguments):
             with self.active(), tf.device(self.devices[-1]):
                 return function(*arguments)
@@ -56,7 +56,7 @@ class LogicalCores(tpu_replicas.TpuReplicas):
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def index_on(self, device: str) -> int | tf.Tensor:
-        """Return the number of the running replica, or 0 if `device` is not a core."""
+        """Return the index of the current replica, or 0 if `device` is not a core."""
         if not device_kinds.is_logical_core(device):
             return 0
         with tf.device(device):

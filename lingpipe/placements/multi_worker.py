@@ -29,8 +29,8 @@ class Workers(collectives.Group, experiment.Placement):
 
         worker 0 (chief)   stage 0 ─> stage 1 ─> stage 2 ─> loss     checkpoints, curves, evaluation
                               :          :          :
-        worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     gradients are summed over the workers, stage by
-                                                                     stage: between the devices of the same stage
+        worker 1           stage 0 ─> stage 1 ─> stage 2 ─> loss     gradients of a stage are summed over the workers'
+                                                                     devices for this stage
 
     `tf.distribute.MultiWorkerMirroredStrategy` connects the processes, and checks heartbeats. LingPipe itself sums the
     gradients of each stage on the stage's device. The sums have the same bits on all workers.
@@ -58,7 +58,7 @@ class Workers(collectives.Group, experiment.Placement):
         self._groups, self._tokens, self._keys = {}, {}, itertools.count(1)
 
     def program(self, task: Any, train_params: Any, batch_spec: Any) -> Any:
-        """Return the training program when all workers are ready. Raise ValueError if models or losses differ."""
+        """Wait for all workers, and return the training program. Raise ValueError if models or losses differ."""
         def evaluate(images, targets):
             return task.body.evaluate(task.loss_and_metrics, images, targets)
 
@@ -90,7 +90,7 @@ class Workers(collectives.Group, experiment.Placement):
         return _from_integers(self.sum(device, own), tensor.dtype)
 
     def agree_on(self, device: str, aggregation: Any, before: Any, after: Any) -> Any:
-        """Combine the states that the workers computed from their shares; see `Group.agree_on`."""
+        """Combine the values that the workers have computed for a variable; see `Group.agree_on`."""
         if self.count == 1:
             return after
         if aggregation == 'mean':
@@ -149,7 +149,7 @@ class Workers(collectives.Group, experiment.Placement):
             ordering_token=[self._token(device)], merge_op='Add', final_op='Id', communication_hint=hint)
 
     def _group(self, device):
-        """Return the key of a device's group."""
+        """Return the `group_key` of the all-reduces between `device` and its counterparts on other workers."""
         # Numbered by first use, because the device's name differs between workers.
         return _FIRST_GROUP + self._groups.setdefault(device, len(self._groups))
 
@@ -213,7 +213,7 @@ class WorkerTrainProgram(train_program.TrainProgram):
                 return {name: tf.identity(number) for name, number in numbers.items()}
 
     def _value_and_grad(self, batch, step, loss_scale=None):
-        """Make the loss wait for all sums of a step."""
+        """Make the loss available only after this step's sums over workers."""
         out, metrics = super()._value_and_grad(batch, step, loss_scale)
         with tf.device(_HOST), tf.control_dependencies([self._votes, *(value for _, value in out.state_updates)]):
             # Else a worker could stop (loss not finite) while others wait.
@@ -230,7 +230,7 @@ def _operations(graph):
 
 
 def _packs(tensors):
-    """Return lists of the positions of tensors that are summed together."""
+    """Divide tensors into groups that are summed together; each group is a list of indices into `tensors`."""
     packs, open_packs = [], {}
     for place, tensor in enumerate(tensors):
         size = tensor.dtype.size * math.prod(tensor.shape)

@@ -110,7 +110,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, joined: multi_worker
     Only the chief reads and writes the log directory.
 
     Raises:
-        ValueError: params cannot work, or differ between workers.
+        ValueError: params are invalid, or differ between workers.
     """
     kinds = [tf.DeviceSpec.from_string(name).device_type for name in joined.devices]
     joined.check_same(f'{params.ToText()}{kinds}', 'was started with other params, devices or input')
@@ -137,11 +137,11 @@ def _ending_others(joined: multi_worker.Workers) -> Iterator[None]:
 
 @contextlib.contextmanager
 def losses_in_words() -> Iterator[Any]:
-    """Convert errors of the `with` block that other workers caused.
+    """Convert the TensorFlow errors that a lost or failed worker causes in the `with` block.
 
     Raises:
         LostWorkerError: another worker was lost, or a device of this worker failed.
-        TrainingError: another worker ended by an error.
+        TrainingError: another worker ended with an error.
     """
     try:
         yield

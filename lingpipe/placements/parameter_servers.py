@@ -29,7 +29,7 @@ class RemoteCalls:
     A thread waits for each call::
 
         call(...) ─> coordinator ─> worker 0, worker 1, ... ─> answers ─> next_answer()
-                         a worker is lost: another one, or the same once it is back, repeats its call
+                         a worker is lost: its call is repeated on another worker, or on this one when it is back
     """
 
     def __init__(self, coordinator: tf.distribute.coordinator.ClusterCoordinator, function: Callable,
@@ -114,7 +114,7 @@ class ParameterServers(experiment.Placement):
         self.devices = p.devices or [f'{kind}:{index % count}' for index in range(p.num_replicas * p.num_partitions)]
 
     def _num_of_each(self, kind):
-        """Return the smallest number of devices of a kind that the chief or a worker has."""
+        """Count the devices of a kind on the chief and on each worker, and return the lowest count."""
         tasks = [('chief', 0), *(('worker', index) for index in range(self.num_workers))]
         found = [(spec.job, spec.task) for spec in (
             tf.DeviceSpec.from_string(device.name) for device in tf.config.list_logical_devices(kind))]
@@ -141,12 +141,12 @@ class ParameterServers(experiment.Placement):
         return answers.silent_tasks(self._config)
 
     def calls(self, function: Any) -> RemoteCalls:
-        """Return the `RemoteCalls` of a concrete function."""
+        """Return a `RemoteCalls` that runs `function`, a concrete function, on the workers."""
         return RemoteCalls(self._coordinator, function, 2 * self.num_workers)
 
 
 def join(params: Any, config: Any, update: Any, timeout_seconds: Any = 0.0, kind: Any = None) -> Any:
-    """Connect the chief with all workers and servers. Return params without 'auto', and the `ParameterServers`.
+    """Connect the chief with workers and servers. Return (params with values instead of 'auto', `ParameterServers`).
 
     Args:
         kind: 'CPU' or 'GPU'; None takes the best kind that all workers and the chief have.
@@ -188,7 +188,7 @@ def train(params: Any, evaluation_inputs: Any, logdir: str, servers: ParameterSe
 
 
 def _answer(values, results):
-    """Fetch results in a thread."""
+    """Fetch remote values from the queue `values`, and put each result or error into the queue `results`."""
     while True:
         value = values.get()
         try:

@@ -71,7 +71,7 @@ def connect_hosts(config: cluster_config.ClusterConfig) -> None:
 
     Raises:
         ConnectionError: workers cannot be reached.
-        RuntimeError: the port of this chief stays taken.
+        RuntimeError: the chief cannot listen at its port.
     """
     answers.listening(config).close()  # else TensorFlow would not say what is wrong
     # The chief has no stages, but TensorFlow would take the memory of its GPUs.
@@ -97,7 +97,7 @@ def wait_for_all(config: cluster_config.ClusterConfig) -> None:
 def reconnect(config: cluster_config.ClusterConfig) -> None:
     """Connect the chief again, after the list of workers has changed.
 
-    The remaining workers keep the data on their devices. If the call takes 60 seconds, the process ends with code 75.
+    The remaining workers keep the data on their devices. If this takes over 60 seconds, the process ends with code 75.
     """
     definition = copy.deepcopy(eager_context.get_server_def())
     definition.cluster.CopyFrom(_cluster_of(config).as_cluster_def())
@@ -146,9 +146,9 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
         cluster_spec: path of a file like TF_CONFIG, or 'auto'. 'auto' reads TF_CONFIG, else variables of Slurm or of a
             TPU slice.
         trusted_network: whether only trusted machines reach this machine. TensorFlow's server listens on every network.
-            Whoever reaches the server can run any code on this machine. False allows only machines without a network.
+            Whoever reaches the server can run any code on this machine. If False, this machine must have no network.
         task: name of this process, such as 'worker:1'; None: the name in the cluster spec.
-        devices_per_worker: into how many devices a worker without GPUs splits its CPU.
+        devices_per_worker: number of virtual devices into which a worker without GPUs splits its CPU.
         worker_timeout_seconds: how long a worker may be silent before this process ends; 0: no limit.
 
     Returns:
@@ -157,7 +157,7 @@ def connect(cluster_spec: str = launchers.AUTO, *, trusted_network: bool = False
     Raises:
         ValueError: the cluster spec is missing or wrong, or `trusted_network` is False on a machine with a network.
         ConnectionError: workers cannot be reached.
-        RuntimeError: the port of this process stays taken.
+        RuntimeError: this process cannot listen at its port.
     """
     config = launchers.read(cluster_spec, task, cluster_config.PIPELINE)
     if not trusted_network:

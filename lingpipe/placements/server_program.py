@@ -20,7 +20,7 @@ class ServerProgram(train_program.TrainProgram):
 
     Args:
         task: a `BaseTask` whose body is built with its variables on the servers.
-        batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch.
+        batch_spec: nest of `tf.TensorSpec`s of a training batch, with shapes `[batch, ...]`.
 
     Raises:
         ValueError: layers compute in float16.
@@ -37,7 +37,7 @@ class ServerProgram(train_program.TrainProgram):
         self._calls = servers.calls(self._traced(batch_spec))
 
     def _traced(self, batch_spec):
-        """Return the concrete function that workers run on their rows."""
+        """Return the concrete function that a worker runs on a batch, or on a share of the batch."""
         raise NotImplementedError
 
     @property
@@ -63,7 +63,7 @@ class ServerProgram(train_program.TrainProgram):
         return self._result(rows)
 
     def _run_step(self, iterator):
-        """Run a step on the workers, and return the numbers of `_row`."""
+        """Run a step on the workers, and return its gradient norm and metrics as one array."""
         raise NotImplementedError
 
     def _apply(self, gradients, step):
@@ -71,7 +71,7 @@ class ServerProgram(train_program.TrainProgram):
             gradients, self._trainable, self._learning_rate(step), step)
 
     def _next_answer(self):
-        """Return the next answer of a worker."""
+        """Wait until a worker returns a result, and return it as an array."""
         limit, begin = self._servers.timeout_seconds, time.monotonic()
         while (answer := self._calls.next_answer(_POLL_SECONDS)) is None:
             if limit and time.monotonic() - begin > limit:
@@ -83,12 +83,12 @@ class ServerProgram(train_program.TrainProgram):
         return answer
 
     def _row(self, norm, metrics):
-        """Return the numbers of a step as one tensor."""
+        """Return the gradient norm and the metrics of a step as one tensor."""
         self._metric_names = list(metrics)
         return tf.stack(list(train_program.numbers_of(norm, metrics).values()))  # needs only one transfer
 
     def _result(self, rows):
-        """Make a `StepResult` from the `_row` of each step."""
+        """Make a `StepResult` from the arrays that `_run_step` has returned, one per step."""
         rows = np.stack(rows)
         metrics = {name: tf.constant(column) for name, column in zip(self._metric_names, rows[:, 1:].T)}
         return train_program.StepResult(len(rows), tf.constant(rows[-1, 0]), metrics)
@@ -102,9 +102,9 @@ class AsynchronousProgram(ServerProgram):
         worker 0   read version 5 ─> gradients ──────────> 2 updates since: staleness 2 ─> apply, count: version 8
         worker 1          read version 5 ─> gradients ─> staleness 1 ─> apply, count: 7
 
-    The staleness of a gradient counts the updates by other workers between the reading of the weights and the update
-    with the gradient (Dean et al. 2012, "Large scale distributed deep networks", section 4.1). If a worker is lost,
-    another worker repeats the step with the same batch. Each batch is used at least once.
+    The staleness of a gradient is the number of updates by other workers after this worker reads the weights and before
+    it applies the gradient (Dean et al. 2012, "Large scale distributed deep networks", section 4.1). If a worker is
+    lost, another worker repeats the step with the same batch. Each batch is used at least once.
     """
 
     def state_restored(self) -> None:
@@ -118,14 +118,14 @@ class AsynchronousProgram(ServerProgram):
         super().before_save()
 
     def _run_step(self, iterator):
-        """Start calls, and return the results of the next finished call."""
+        """Send batches to the workers, and return the result array of the next finished step."""
         left = self._params.max_steps - self._done
         while self._calls.num_under_way < min(self._calls.limit, left):
             self._calls.call(tuple(tf.nest.flatten(self.batch_waits.next_batch(iterator))))
         return self._next_row()
 
     def _next_row(self):
-        """Return the next answer, and count its step."""
+        """Return the result array of the next finished step, and count the step."""
         row = self._next_answer()
         self._done += 1
         return row
@@ -134,7 +134,7 @@ class AsynchronousProgram(ServerProgram):
         return tf.function(self._call, autograph=False).get_concrete_function(*tf.nest.flatten(batch_spec))
 
     def _call(self, *arguments):
-        """Build the step of a worker, and return the numbers of `_row`."""
+        """Build a worker's step, and return its gradient norm and metrics as one tensor."""
         batch = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         version = self.global_step.read_value()
         with tf.control_dependencies([version]):

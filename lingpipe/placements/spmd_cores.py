@@ -23,8 +23,8 @@ class SpmdCores(tpu_replicas.TpuReplicas):
     ::
 
         replica 0    core 0    core 1    core 2         every core runs the same program on its slice of each tensor;
-                       :         :         :            the partitioner adds transfers between cores; sums run over
-        replica 1    core 0    core 1    core 2         the replicas, slice by slice
+                       :         :         :            XLA adds transfers between the cores of a replica; each ":"
+        replica 1    core 0    core 1    core 2         sums gradient slices over the replicas
 
     Attributes:
         grid: names of the cores, `[replicas][K]`.
@@ -49,7 +49,7 @@ class SpmdCores(tpu_replicas.TpuReplicas):
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether a program is for more than one core."""
+        """Whether a replica has more than one core."""
         return self.num_stages > 1
 
     def join(self, slices: list[list], dimension: int | None) -> tf.Tensor:
@@ -95,7 +95,7 @@ class SpmdTrainProgram(tpu_replicas.ReplicaTrainProgram):
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the body's input.
 
     Raises:
-        ValueError: the layers or the params of training do not fit this program.
+        ValueError: the body or `train_params` cannot be used with this program.
     """
 
     def __init__(self, task: base_task.BaseTask, train_params: hyperparams.Params, cores: SpmdCores,

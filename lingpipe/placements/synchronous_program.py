@@ -13,7 +13,7 @@ from lingpipe.stages import batch_statistics, losses
 
 
 class SynchronousProgram(server_program.ServerProgram):
-    """A `ServerProgram` whose steps equal the steps of one machine with the whole batch.
+    """A `ServerProgram` that updates the weights as one machine with the whole batch would.
 
     ::
 
@@ -21,9 +21,9 @@ class SynchronousProgram(server_program.ServerProgram):
                ├─> share 1 ─> any worker ─> gradients ─┼─> slots on the servers ─> mean by weight ─> update
                └─> share 2 ─> any worker ─> gradients ─┘
 
-    For W workers, the one machine has W times as many micro-batches. The mean counts each share by the weights of the
-    share's examples. If a worker is lost, another worker computes the share again. Only random numbers differ from the
-    one machine, because all shares draw the same numbers.
+    W workers give the same weights as one machine with W times as many micro-batches, except that all shares draw the
+    same random numbers. The mean weighs each share by the total weight of its examples. If a worker is lost, another
+    worker computes the share again.
 
     Raises:
         ValueError: the batch size is not a multiple of the number of workers, or layers compute in float16.
@@ -57,7 +57,7 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.TensorSpec([], tf.int32), *tf.nest.flatten(share_spec))
 
     def _share(self, share, *arguments):
-        """Build the work on one share of a batch."""
+        """Write the gradients and new state of a share to the slots, and return its index, loss and metric sums."""
         rows = tf.nest.pack_sequence_as(self._batch_spec, arguments)
         # Each share counts its micro-batches from 0, and so draws the same random numbers as the other shares.
         out, _ = self._value_and_grad(rows, self.global_step.read_value())
@@ -81,13 +81,13 @@ class SynchronousProgram(server_program.ServerProgram):
             tf.raw_ops.ResourceScatterUpdate(resource=slots.handle, indices=share, updates=tf.cast(value, slots.dtype))
 
     def _shares_of(self, variable):
-        """Read every share's gradient or new value of a variable, `[shares, ...]`."""
+        """Read the gradient or new value that each share has computed for a variable, `[shares, ...]`."""
         slots = self._slots[id(variable)]
         with tf.device(slots.device):
             return slots.read_value()
 
     def _apply_shares(self, rows):
-        """Build the update of the weights from the results of all shares."""
+        """Update the weights by the mean gradients, and return the gradient norm and the metrics as one tensor."""
         of_shares = self._sums_in(rows[:, 1:])  # a row has the loss of a share, then the metric sums
         sums = tf.nest.map_structure(lambda parts: tf.reduce_sum(parts, 0), of_shares)
         weights = tf.math.divide_no_nan(of_shares['loss'][1], sums['loss'][1])
@@ -100,7 +100,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return self._row(norm, {'loss': loss, **metrics})
 
     def _sums_in(self, rows):
-        """Return the metric sums in `rows` as a nest of tensors `[shares, ...]`."""
+        """Convert `rows`, the flattened metric sums of each share, to a nest of tensors `[shares, ...]`."""
         shapes = tf.nest.flatten(self._sum_shapes)
         parts = tf.split(rows, [shape.num_elements() for shape in shapes], 1)
         return tf.nest.pack_sequence_as(
@@ -114,7 +114,7 @@ class SynchronousProgram(server_program.ServerProgram):
         return gradients, [tf.cast(half, tf.float32) for half in halves if half is not None]
 
     def _new_state(self):
-        """Return pairs of a variable and its new value after the whole batch."""
+        """Return pairs (variable, new value) for the variables that layers update, such as a moving mean."""
         weights = tf.fill([self._servers.num_workers], 1.0 / self._servers.num_workers)  # equally many rows per share
         shares = {id(variable): self._shares_of(variable) for variable in self._updated}
         means = {id(variable): mean for variable, mean in zip(
@@ -128,7 +128,7 @@ class SynchronousProgram(server_program.ServerProgram):
 
 
 def _slots_beside(variable, count):
-    """Create a buffer `[count, ...]` for the results of shares, on a variable's server."""
+    """Create a buffer for `count` values of a variable, one per share, on the variable's server."""
     with variable_placement.creating_on(variable_placement.device_of(variable)):
         return tf.Variable(tf.zeros([count, *variable.shape], variable.dtype), trainable=False)
 

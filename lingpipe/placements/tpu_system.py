@@ -244,7 +244,7 @@ def _groups(params):
 
 
 def _check_groups(params, num_replicas, route, mode='train'):
-    """Raise ValueError if a route does not let replicas share the statistics of layers."""
+    """Raise ValueError if a batch norm layer must share its statistics between replicas, but cannot."""
     for group_size, name in _groups(params).items() if num_replicas > 1 else ():
         if route == _STAGE_PROGRAMS:
             remedy = ("Take as many replicas as the system has room for, with tpu_route='auto' or 'logical_cores'"

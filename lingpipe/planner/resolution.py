@@ -145,7 +145,7 @@ def make_setting(p: hyperparams.Params, input_specs: Any, accelerator: accelerat
 
 
 def for_replicas(setting: plans.Setting, num_replicas: int) -> plans.Setting:
-    """Return the `Setting` of several replicas. The given `setting` is for one replica with the whole batch."""
+    """Return the `Setting` for `num_replicas` replicas. The given `setting` is for one replica with the whole batch."""
     share = micro_batches.most_rows(setting.stack.batch_size, num_replicas)
     return dataclasses.replace(
         setting, stack=setting.stack.for_batch_size(share), num_slots=setting.num_slots / num_replicas,

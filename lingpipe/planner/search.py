@@ -57,7 +57,7 @@ def _numbers_of_partitions(p, num_layers, most):
 
 
 def numbers_of_replicas(p: hyperparams.Params, num_devices: int | None) -> list[int]:
-    """Return the numbers of replicas to choose among. 'auto' tries the divisors of `num_devices`, or 1 if it is None.
+    """Return the numbers of replicas to choose among. 'auto' tries each divisor of `num_devices` (None: only 1).
 
     Raises:
         ValueError: `num_partitions` is 'auto', and there are fewer devices than replicas.
@@ -104,7 +104,7 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
     """Return the best plans that the params allow, best first.
 
     Args:
-        settings: one for each number of replicas to choose among.
+        settings: one `Setting` for each number of replicas to choose among.
         num_devices: number of devices; None: 'auto' takes as few devices as the model needs.
 
     Returns:
@@ -130,12 +130,12 @@ def find_plans(settings: list[plans.Setting], p: hyperparams.Params,
 
 
 def _ranked(combinations, p):
-    """Make plans until no later plan can be among the best."""
+    """Return at most `NUM_SHOWN` plans, best first."""
     found: list[plans.Plan] = []
     for each in sorted(combinations, key=lambda each: each.bound):
         times = sorted(plan.step_time for plan in found if plan.fits)[:NUM_SHOWN]
         if len(times) == NUM_SHOWN and each.bound > times[-1]:
-            break
+            break  # all later plans are slower
         plan = _plan(each, p)
         found += [plan] if plan else []
     return _best_first(found)[:NUM_SHOWN]

@@ -18,7 +18,7 @@ _PLACE_OF_SUMS = {'backward': 2, 'backward_segment': 3, 'backward_weights': 1}
 
 
 class Call(NamedTuple):
-    """A call of a stage's function in the graph of a step."""
+    """An operation in a step's graph that calls a function of a stage."""
 
     action: Action
     name: str  # method of `StageProgram` that built it, such as 'recompute'
@@ -31,7 +31,7 @@ class StepCalls(NamedTuple):
 
     schedule: schedule_type.Schedule
     calls: list[Call]
-    values: list[stage_layers.Variables]  # of each stage, as tensors of the graph
+    values: list[stage_layers.Variables]  # for each stage, its variables as tensors of the graph
 
 
 def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) -> gpipe_layer.GPipeLayer:
@@ -39,7 +39,7 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
 
     Args:
         p: `GPipeLayer.Params()` without 'auto'.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input of one replica.
+        input_specs: nest of `tf.TensorSpec`, one for each input tensor `[batch, ...]` of a replica.
     """
     p = p.Copy().Set(devices=['CPU:0'] * p.num_partitions, jit_compile=True, memory_limit=None,
                      random_seed=p.random_seed or 0, num_replicas=1)
@@ -50,14 +50,14 @@ def unallocated_pipeline(p: hyperparams.InstantiableParams, input_specs: Any) ->
 
 
 def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = None) -> Callable:
-    """Return a function `(inputs, targets, values) -> (gradient sums, metrics)` that runs a training step.
+    """Return a function `(inputs, targets, values) -> (gradient sums, metrics)` that runs a step without its update.
 
     Args:
         loss: function `(targets, outputs) -> {name: (mean, weight)}`, as tasks define it.
     """
     metrics = losses.as_metrics(loss)
 
-    def step(inputs, targets, values):
+    def step(inputs, targets, values):  # values: for each stage, `Variables` of tensors
         options = executor.PassOptions(
             pipe.schedule, pipe.grid.seed_and_step(0, True), True, observer=observer,
             loss=lambda targets, outputs: metrics(targets, pipe.pack_outputs(outputs)))
@@ -70,13 +70,13 @@ def step_function(pipe: gpipe_layer.GPipeLayer, loss: Callable, observer: Any = 
 
 
 def value_specs(pipe: gpipe_layer.GPipeLayer) -> list[stage_layers.Variables]:
-    """Return a `Variables` of `tf.TensorSpec` for each stage."""
+    """Return the shapes and dtypes of all variables: for each stage, a `Variables` of `tf.TensorSpec`."""
     return [
         stage.variables().map(lambda variable: tf.TensorSpec(variable.shape, variable.dtype)) for stage in pipe.stages]
 
 
 def step_calls(pipe: gpipe_layer.GPipeLayer, input_specs: Any, target_specs: Any, loss: Callable) -> StepCalls:
-    """Trace a step for specs `[batch, ...]`, and return the calls of the step. See `step_function` for `loss`."""
+    """Trace a step with specs `[batch, ...]`, and return the calls that it makes. See `step_function` for `loss`."""
     recorder, traced = _Recorder(), []
     step = step_function(pipe, loss, recorder)
 
@@ -96,7 +96,7 @@ class _Recorder:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call and record it."""
+        """Run `build`, and record the operation that it adds to the graph, if any."""
         done = build(*arguments)
         if done.operation is not None:
             place = _PLACE_OF_SUMS.get(build.__name__)

@@ -40,12 +40,12 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
     """Make a schedule from a name, a CSV file or a list of actions.
 
     Args:
-        schedule: a name of `SCHEDULES`, the path of a CSV file, or a list with the actions of each device. `files.py`
-            describes files and lists.
+        schedule: a name of `SCHEDULES`, the path of a CSV file, or a list with one list of actions per device.
+            `files.py` describes both formats.
         num_virtual_stages: V, the number of stages on each device. Leave V at 1 for a file or a list.
 
     Raises:
-        ValueError: the arguments do not fit together. The message names the nearest values that do.
+        ValueError: an argument is wrong, or the arguments do not fit together. The message says what to change.
     """
     sizes = num_devices, num_micro_batches, num_virtual_stages
     for field, value in zip(('num_devices', 'num_micro_batches', 'num_virtual_stages'), sizes):
@@ -75,7 +75,7 @@ def make_schedule(schedule: str | Iterable[Iterable[Any]], num_devices: int, num
 
 
 def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
-    """Reorder a named schedule for the costs of its stages.
+    """Adapt the order of actions in a named schedule to the times that its stages take.
 
     Returns:
         The new schedule if its simulated step is shorter, else `schedule`.
@@ -91,7 +91,7 @@ def for_costs(schedule: Schedule, costs: Sequence[StageCosts]) -> Schedule:
 
 
 def _fitting(schedule: 'Schedule', num_devices: int, num_micro_batches: int, num_virtual_stages: int) -> Any:
-    """Return a schedule, or raise ValueError if the schedule is for other sizes."""
+    """Return `schedule`, or raise ValueError if it does not match the other arguments."""
     for found, wanted, what, remedy in [
             (schedule.num_devices, num_devices, 'devices, one per row', 'Use {} devices'),
             (schedule.num_micro_batches, num_micro_batches, 'micro-batches', 'Set num_micro_batches={}')]:

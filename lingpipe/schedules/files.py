@@ -37,10 +37,10 @@ _OVERLAP = re.compile(r'\(([^()]*)\)OVERLAP_F_B')
 
 
 def from_csv(path: str | os.PathLike[str]) -> Schedule:
-    """Read a schedule from a CSV file of `Schedule.to_csv` or torch.distributed.pipelining.
+    """Read a schedule from a CSV file that `Schedule.to_csv` or torch.distributed.pipelining wrote.
 
     Raises:
-        ValueError: the file cannot be read, or its order is impossible.
+        ValueError: the file cannot be read, or contains no valid schedule.
     """
     try:
         lines = pathlib.Path(path).expanduser().read_text(encoding='utf-8-sig').splitlines()
@@ -68,7 +68,7 @@ def from_lists(rows: Iterable[Iterable[Any]], name: str = 'own') -> Schedule:
 
 
 def _actions(cell: str, name: str, device: int) -> list[Action]:
-    """Return the actions of a cell."""
+    """Return the actions that the text `cell` names."""
     overlap = _OVERLAP.fullmatch(cell.strip())  # several actions in a cell
     return [action for part in (overlap[1].split(';') if overlap else [cell])
             for action in _action(part.strip(), name, device)]

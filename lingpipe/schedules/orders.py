@@ -98,8 +98,8 @@ def circular(num_devices: int, num_micro_batches: int, num_virtual_stages: int) 
 def zb_h1(num_devices: int, num_micro_batches: int) -> Schedule:
     """Run 1F1B with split backward passes, whose Ws fill the bubble (ZB-H1).
 
-    See Zero Bubble, arXiv 2401.10241, section 2.1. On device i, each W comes i micro-batches after its B. A stage
-    takes the times T_F, T_B and T_W for F, B and W. For equal stages and M >= K, devices wait
+    See Zero Bubble, arXiv 2401.10241, section 2.1. On device i, each W comes i micro-batches after its B. If F,
+    B and W take the times T_F, T_B and T_W in every stage, and M >= K, each device waits for a total of
     (K - 1)(T_F + T_B - min(T_F, T_B, T_W)). Devices keep as many activations as with 1F1B. In addition, device i keeps
     tensors for up to i + 1 delayed Ws::
 
@@ -127,14 +127,14 @@ def _one_forward_one_backward_on(stage: int, num_devices: int, num_micro_batches
 
 
 def _in_turn(forward: Sequence[Action], backward: Sequence[Action], num_warm_up: int) -> tuple[Action, ...]:
-    """Order Fs and Bs in turn, after `num_warm_up` Fs."""
+    """Return `num_warm_up` Fs, then F and B alternately, then the remaining Bs."""
     num_turns = max(len(forward) - num_warm_up, 0)
     turns = [action for pair in zip(forward[num_warm_up:], backward) for action in pair]
     return (*forward[:num_warm_up], *turns, *backward[num_turns:])
 
 
 def _in_rounds(kind: str, device: int, num_devices: int, num_micro_batches: int, chunks: Any) -> tuple[Action, ...]:
-    """Order the actions of a device in rounds of K micro-batches."""
+    """Return all Fs or all Bs of a device: K micro-batches in each of its stages, then the next K."""
     return tuple(Action(kind, chunk * num_devices + device, micro_batch)
                  for first in range(0, num_micro_batches, num_devices)
                  for chunk in chunks

@@ -165,7 +165,7 @@ class Schedule:
         return self._filtered(lambda action: action.kind == FORWARD, name='forward_only')
 
     def forward_then_backward(self) -> Self:
-        """Return all Fs, then all Bs in reverse order, for a loss outside the pipeline."""
+        """Return a schedule with all Fs, then all Bs in reverse order, for a loss outside the pipeline."""
         forward = self.forward_only()  # the loss reads the outputs of all micro-batches
         return dataclasses.replace(forward, name='gpipe', device_actions=tuple(
             actions + tuple(action._replace(kind=BACKWARD) for action in reversed(actions))

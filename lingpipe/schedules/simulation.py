@@ -42,8 +42,8 @@ def simulate(schedule: Any, costs: StageCosts | Sequence[StageCosts] | None = No
     Sending keeps no device busy. The updates begin when all devices have finished their actions.
 
     Args:
-        costs: one `StageCosts` for all stages, or a list with one per stage; None: each F, W and split B takes
-            `num_devices / num_stages`. A B without a W takes twice as long.
+        costs: one `StageCosts` for all stages, or a list with one per stage; None: each F, each W and each B
+            that has a W takes `num_devices / num_stages`. Any other B takes twice as long.
 
     Raises:
         ValueError: the number of costs differs from the number of stages, or the schedule never ends.
@@ -115,7 +115,7 @@ def replay(schedule: Any, durations: Sequence[Mapping[Action, float]],
 
     Args:
         durations: for each replica, the seconds of each action; see `run`.
-        update: seconds from the last action to the updates, and seconds of each update.
+        update: seconds from the last action to the updates, and seconds that each device's update takes.
     """
     spans = [span._replace(device=replica * schedule.num_devices + span.device)
              for replica, seconds in enumerate(durations) for span in run(schedule, seconds)]

@@ -13,7 +13,7 @@ _MOST_COLUMNS = 160
 
 
 class Action(NamedTuple):
-    """One piece of work of a device. '1B2' is the B of micro-batch 2 in stage 1."""
+    """Work of a device on one micro-batch in one stage. '1B2' is the backward pass of micro-batch 2 in stage 1."""
 
     # `FORWARD`, `BACKWARD` (gradients of inputs and weights, or only of inputs if the schedule also has the `WEIGHT` of
     # the same stage and micro-batch) or `WEIGHT` (gradients of weights)
@@ -38,7 +38,7 @@ class Span(NamedTuple):
 class StepTimes:
     """The simulated or measured times of one step.
 
-    Measured times are in seconds. Simulated times have the unit of the costs. Devices are numbered replica by replica.
+    Measured times are in seconds, simulated times in the unit of `StageCosts`. Devices are numbered replica by replica.
 
     ::
 
@@ -65,7 +65,7 @@ class StepTimes:
 
     @property
     def input_seconds(self) -> float:
-        """Seconds that the devices waited for the batch; 0 if not measured."""
+        """Seconds from the request for the batch to its arrival; 0 if not measured."""
         return self.input_wait[1] - self.input_wait[0] if self.input_wait else 0.0
 
     @property
@@ -85,30 +85,30 @@ class StepTimes:
 
     @property
     def end(self) -> float:
-        """End of the step, including the updates."""
+        """Time at which all actions and updates have ended."""
         return max([self.actions_end, *[end for _, end in self.updates]])
 
     @property
     def seconds(self) -> float:
-        """Time from the start of the first action to the end of the last update."""
+        """Time from `start` to `end`."""
         return self.end - self.start
 
     @property
     def durations(self) -> list[dict[Action, float]]:
-        """Seconds of each `Action`, in one dictionary per replica."""
+        """Duration of each `Action`, in one dictionary per replica."""
         found: list[dict[Action, float]] = [{} for _ in range(self.num_replicas)]
         for span in self.spans:
             found[self.replica_of(span.device)][span.action] = span.end - span.start
         return found
 
     def busy(self, kinds: Collection[str]) -> float:
-        """Return the mean seconds that a device spends on actions of these `kinds`."""
+        """Return the mean time that a device spends on actions of these `kinds`."""
         total = sum(span.end - span.start for span in self.spans if span.action.kind in kinds)
         return total / self.num_devices
 
     @property
     def idle(self) -> float:
-        """Mean seconds for which a device runs nothing between `start` and `actions_end`."""
+        """Mean time that a device is idle between `start` and `actions_end`."""
         return max(self.actions_end - self.start - self.busy((*COMPUTE, RECOMPUTE)), 0.0)
 
     @property
@@ -117,10 +117,10 @@ class StepTimes:
         return self.idle / (self.actions_end - self.start) if self.idle else 0.0
 
     def draw(self, num_columns: int | None = None) -> str:
-        """Draw one row per device. The name of each action is where the action begins.
+        """Draw one row per device. The name of an action starts in the column where the action starts.
 
-        '-' continues an action, '.' is an idle device, and 'U' is an update. A name includes the stage if a device has
-        several stages. A name that does not fit is shortened to the kind of the action.
+        '-' fills the rest of an action, '.' marks idle time, and 'U' marks an update. A name includes the
+        stage if a device has several stages. A name that does not fit is shortened to the kind of the action.
 
         Args:
             num_columns: number of characters for the whole step; None: as many as the names need, at most 160.

@@ -67,7 +67,7 @@ def v_half(num_devices: int, num_micro_batches: int, costs: Sequence[StageCosts]
     """Keep about half as many activations as 1F1B, and wait less than 1F1B (V-Half).
 
     See arXiv 2405.15362, section 3.2. Every device keeps the activations of at most (K + 2) // 2 micro-batches until
-    their B. With the micro-batches that wait for W, the limit is (K + 2) // 2 + 2.
+    their B. Including activations that wait for W, the limit is (K + 2) // 2 + 2.
     """
     most = 2 * ((num_devices + 2) // 2)
     shape = _Shape(((1, 2, 1, 2), (1, 2, 2, 1)), most, (most, most + 2, most + 4))
@@ -83,7 +83,7 @@ def _v_shaped(name: str, num_devices: int, num_micro_batches: int, shape: Any, c
 
 
 class _Badness(NamedTuple):
-    """Key to compare building blocks, smallest for the best block."""
+    """Key to compare building blocks; the best block has the smallest key."""
 
     exceeds: float
     seconds: float
@@ -95,7 +95,7 @@ _NOT_POSSIBLE = _Badness(math.inf, 0.0, 0)
 
 @functools.lru_cache(maxsize=256)
 def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any) -> Any:
-    """Return the building block and the limit `most_kept` with the least `_Badness`."""
+    """Try each building block with each limit in `shape.most_kept`, and return the best pair."""
     best, least = None, _NOT_POSSIBLE
     for block in itertools.product(_blocks(num_devices, shape), shape.most_kept):
         filling = _Filling(*block, num_micro_batches, costs)
@@ -106,7 +106,7 @@ def _best_block(num_devices: int, num_micro_batches: int, shape: Any, costs: Any
 
 
 def _blocks(num_devices: int, shape: _Shape) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yield building blocks, as the time slot of each leg on each device."""
+    """Yield building blocks: for each leg, the time slot on each device."""
     devices = range(num_devices)
     for legs in shape.legs:
         for turns in itertools.product(range(1, _NUM_SLOTS + 1), repeat=3):
@@ -130,7 +130,7 @@ def _passes(slots: Any, stages: Any, num_micro_batches: int) -> Any:
 
 
 class _Filling:
-    """Simulated run of a building block, in which Ws fill the bubble."""
+    """Simulated step, in which Fs and Bs follow a building block and Ws fill the bubble."""
 
     # starts: for each leg (F down, F up, B down, B up), the time slot on each device
     # most_kept: most Fs that a device may have run without their Ws
@@ -176,7 +176,7 @@ class _Filling:
         return self._badness(shape, max(self._free))
 
     def _run(self, device: int, kind: str, stage: int, micro_batch: int) -> Any:
-        """Run an F or B, or return False if data or memory is missing."""
+        """Run an F or B and return True, or return False if its inputs are not computed or memory is full."""
         begin, pending = self._arrival(kind, stage, micro_batch), self._pending[device]
         if begin == math.inf:  # an action before it has not run
             return False
@@ -191,7 +191,7 @@ class _Filling:
         return True
 
     def _arrival(self, kind: str, stage: int, micro_batch: int) -> Any:
-        """Return the time at which the data of an F or B arrive."""
+        """Return the time at which the inputs of an F or B are on its device."""
         ends = self._ends[kind]
         if kind == FORWARD:
             return ends[stage - 1][micro_batch] + self._transfers[stage - 1] if stage else 0.0

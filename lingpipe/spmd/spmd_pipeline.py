@@ -38,8 +38,8 @@ class SpmdPipeline:
         is_partitioned: True: the program is for K cores. False: the program is for one device.
 
     Attributes:
-        variables: `SpmdValues` of Keras variables. K lists of V variables stand for a tensor `[K, V, ...]`.
-        num_left_out: number of equal layers that run before the stages.
+        variables: `SpmdValues` with Keras variables: K lists of V variables instead of each tensor `[K, V, ...]`.
+        num_left_out: number of equal layers that are left over and run before the stages.
         staged: slice of the stack with the layers of all stages.
         ends: end index of each stage. The first and the last stage include the layers outside `staged`.
     """
@@ -76,11 +76,11 @@ class SpmdPipeline:
         self.trainable_variables = _without_doubles([each.trainable_variables for each in parts])
 
     def _rows(self, variables):
-        """Return K lists of V variables for each place in a stage."""
+        """For each variable of stage 0, return the matching variables of all stages, as K lists of V variables."""
         return [[list(row[core::self.num_cores]) for core in range(self.num_cores)] for row in zip(*variables)]
 
     def place_stages(self, value: tf.Tensor) -> tf.Tensor:
-        """Shard a value or gradient `[K, V, ...]` of the stages over the cores."""
+        """Shard a tensor `[K, V, ...]` of the stages' variables or gradients over the K cores."""
         return self._map.shard(value)
 
     def place_outer(self, value: tf.Tensor) -> tf.Tensor:
@@ -177,7 +177,7 @@ class SpmdPipeline:
         return tf.nest.pack_sequence_as(entering, leaving)
 
     def _seeds_of_items(self, seeds):
-        """Return each core's seeds `[K, V M, ...]`, one round after the other."""
+        """Return each core's seeds as `[K, V M, ...]`: M for the core's first stage, then M for its second, ..."""
         parts = [_of_generators(seeds, each) for each in self._stages]
         return tf.stack([tf.concat(parts[core::self.num_cores], 0) for core in range(self.num_cores)])
 
@@ -187,7 +187,7 @@ class SpmdPipeline:
         return self._map.shard(tf.repeat(tensor[:, tf.newaxis], length, axis=1))  # only core 0 uses its queue
 
     def _begin(self, index, arrived, entering, queue):
-        """Return the cores' inputs and the new queues."""
+        """Return the cores' inputs for tick `index`, and the new queues."""
         is_first = tf.reshape(tf.range(self.num_cores) == 0, [-1] + [1] * entering.shape.rank)
         if self.num_rounds == 1:
             return self._map.shard(tf.where(is_first, entering, arrived)), queue

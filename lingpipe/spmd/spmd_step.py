@@ -56,7 +56,7 @@ class SpmdStep:
         self._optimizer = optimizer_parts.PureOptimizer(optimizer, pipeline.trainable_variables)
 
     def variables(self, average_of: Callable[[keras.Variable], Any] | None = None) -> SpmdState:
-        """Return an `SpmdState` of variables instead of tensors, without `step`.
+        """Return the variables that hold the state, as an `SpmdState` with `step=None`.
 
         Args:
             average_of: function from a variable to the variable that holds its moving average; None: no averages.
@@ -123,7 +123,7 @@ class SpmdStep:
         return sums, stages, outer
 
     def _regularized(self, values, stage_gradients, outer_gradients):
-        """Return the gradients with weight regularizers, and the sum of all penalties."""
+        """Add each regularizer's gradient to the gradient of its weight; also return the sum of all penalties."""
         place, firsts = self._pipeline.place_stages, [row[0][0] for row in self._pipeline.variables.stages]
         of_stages = [_stage_penalties(variable.regularizer, value) for variable, value in zip(firsts, values.stages)]
         of_outer = [_penalty(variable.regularizer, value)
@@ -168,7 +168,7 @@ def _penalty(regularizer, value):
 
 
 def _stage_penalties(regularizer, values):
-    """Return the sum of penalties of `values` `[K, V, ...]`, and the gradient."""
+    """Return the penalty summed over all stages, and its gradient with respect to `values` `[K, V, ...]`."""
     if regularizer is None:
         return _penalty(None, values)
 

@@ -44,7 +44,7 @@ class SlicedVariable:
             self._assign_host(parts)
 
     def joined(self) -> Any:
-        """Return a handle by which the next program uses all slices as one tensor."""
+        """Return a handle to the whole variable, for `SpmdCores.read` and `SpmdCores.assign`."""
         return self._cores.join(self.slices, self._dimension)
 
     @property
@@ -63,7 +63,7 @@ class SlicedVariable:
 
 
 class StageVariables(SlicedVariable):
-    """The matching variables of all stages, V per core. In a program, these variables are one tensor `[K, V, ...]`."""
+    """Matching variables of all stages, such as the first kernels. A program uses them as one tensor `[K, V, ...]`."""
 
     def _host_parts(self):
         with tf.device(_HOST):
@@ -81,11 +81,11 @@ class SpmdVariables:
 
     ::
 
-        host       Keras variables, one per layer:    built, checkpointed, evaluated and exported
+        host       Keras variables of each layer:        for checkpoints, evaluation and export
                      |  ^
             to_cores |  | to_host
                      v  |
-        cores      slices, the same on every replica:    read and assigned by steps
+        cores      slices, the same on every replica:    for training steps
 
     Args:
         outer_dimension: function `(shape) -> dimension to shard or None`, for variables outside the stages.
@@ -109,7 +109,7 @@ class SpmdVariables:
             entry.to_host()
 
     def joined(self) -> list:
-        """Return the handles by which the next program can `read` and `assign` the state."""
+        """Return one handle for each of `entries`, for `read` and `assign`. Call this method outside the program."""
         return [entry.joined() for entry in self.entries]
 
     def read(self, handles: list, step: tf.Tensor) -> SpmdState:

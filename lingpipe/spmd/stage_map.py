@@ -16,7 +16,7 @@ from lingpipe.stages import graph_pieces, stage_layers
 def longest_run(layer_params: list[hyperparams.InstantiableParams], specs: list) -> tuple[int, int]:
     """Find the longest run of layers that are equal except for their names.
 
-    The outputs of these layers have the shapes of the inputs.
+    Each of these layers has outputs with the same shapes and dtypes as its inputs.
 
     Args:
         specs: nests of `tf.TensorSpec` `[batch, ...]`, with the input of layer 0 and then the output of each layer.
@@ -88,9 +88,9 @@ class StageMap:
 
 def recomputing(function: Callable[[list[tf.Tensor]], list[tf.Tensor]],
                 run: Callable | None = None) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
-    """Wrap a function to recompute its tensors for the gradient, as in arXiv 1604.06174.
+    """Return a version of `function` that recomputes its activations in the backward pass (arXiv 1604.06174).
 
-    XLA must compile the wrapper.
+    XLA must compile the returned function.
 
     Args:
         run: function `(function, tensors)`, such as a `StageMap`, that calls `function`. None means a plain call.
@@ -138,7 +138,7 @@ class SpmdValues(NamedTuple):
     outer_state: list  # tensors, the other variables that are not trained, such as a moving average
 
     def map(self, of_stages: Callable[[Any], Any], of_outer: Callable[[Any], Any]) -> 'SpmdValues':
-        """Apply `of_stages` to all values of stages, and `of_outer` to all others."""
+        """Apply `of_stages` to the entries of `stages` and `stage_state`, and `of_outer` to all other entries."""
         return SpmdValues(list(map(of_stages, self.stages)), list(map(of_outer, self.outer)),
                           list(map(of_stages, self.stage_state)), list(map(of_outer, self.outer_state)))
 
@@ -154,7 +154,7 @@ def call(part: stage_layers.StageLayers, inputs: Any, values: stage_layers.Varia
 
     Args:
         inputs: nest of tensors `[micro_batch, ...]`.
-        seeds: int32 tensor `[generators, 2]`.
+        seeds: int32 tensor `[generators, 2]`, with one seed per `random_seeds.Generator` of the layers.
 
     Raises:
         ValueError: one program for all cores cannot run these layers.

@@ -14,8 +14,8 @@ from lingpipe.stages import stage_scope
 class BatchStatistics:
     """Operations on the statistics of a stage's batch norms.
 
-    Moving averages change only at the end of a batch, once for each call of a norm in the layers, as in Keras. One
-    tensor holds the statistics of all calls::
+    Moving averages change only at the end of a batch. If the layers call a norm twice, its moving averages change
+    twice then, as in Keras. One tensor holds the statistics of all calls::
 
         statistics  [[mean in call 0     | mean in call 1     | ...],
                      [variance in call 0 | variance in call 1 | ...],
@@ -36,7 +36,7 @@ class BatchStatistics:
         return keras.backend.result_type(*[norm.moving_mean.dtype for norm in self.norms], 'float32')
 
     def of_micro_batch(self, calls: list[stage_scope.NormCall]) -> tf.Tensor:
-        """Return the statistics `[3, channels]` of a micro-batch. `calls` are the calls of `norms`, in that order."""
+        """Return the statistics `[3, channels]` of a micro-batch. `calls` are in the order of `norms`."""
         if not calls:
             return tf.zeros(self.spec.shape, self._dtype)
         rows = zip(*[(call.mean, call.variance, call.count) for call in calls])
@@ -85,7 +85,7 @@ class BatchStatistics:
         return [values[id(variable)] for variable in variables]
 
     def _rounds(self) -> list:
-        """Split the positions in `norms` into groups that contain each norm at most once."""
+        """Return lists of indices into `norms`, with each norm at most once per list."""
         rounds, seen = [], {}
         for place, norm in enumerate(self.norms):
             number = seen[id(norm)] = seen.get(id(norm), -1) + 1

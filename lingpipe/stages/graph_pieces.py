@@ -67,7 +67,7 @@ def recording() -> Iterator[None]:
 
 
 class GraphPiece:
-    """A part of a graph, as a separate function from `feeds` to `outputs`.
+    """A callable that runs the part of `graph` which computes `outputs` from `feeds`.
 
     Args:
         feeds: tensors of `graph` that the caller can provide. The piece takes only the tensors that it needs.
@@ -122,7 +122,7 @@ class GraphPiece:
             return function.get_concrete_function(*[tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds])
 
     def _behind_barrier(self, arguments: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-        """Put the float arguments behind a barrier if the piece needs a barrier."""
+        """Pass the float arguments through an XLA optimization barrier if the piece needs one."""
         # Integers may be shapes, which XLA needs as constants.
         places = [place for place, argument in enumerate(arguments) if boundary.is_differentiable(argument.dtype)]
         if not self._has_barrier or not places:
@@ -137,7 +137,7 @@ class GraphPiece:
             values: dictionary from the `tensor.ref()` of each feed to the tensor to feed.
 
         Returns:
-            `values` with the outputs added, and the operation of output 0. Without outputs, the operation is None.
+            `values` with the outputs added, and the operation that computes the first output (None without outputs).
         """
         if not self.outputs:
             return dict(values), None
@@ -199,7 +199,7 @@ def _compiled(function: Callable) -> Callable:
 
 @functools.cache
 def _optimizer_config() -> bytes:
-    """Return the serialized settings of the graph optimizer for a call."""
+    """Return the graph optimizer settings for calling a piece, as a serialized `ConfigProto`."""
     # A second round finds nothing. Copies of the function for constant arguments or unused results delay the start.
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
@@ -221,7 +221,7 @@ def ancestors(tensors: Iterable[tf.Tensor], operations: Iterable[tf.Operation] =
 
 
 def descendants(graph: tf.Graph, tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
-    """Return the operations of `graph` that depend on `tensors`. Known shapes do not count."""
+    """Return the operations of `graph` that depend on `tensors`, and not only on their static shapes."""
     found = {tensor.op for tensor in tensors}
     for operation in graph.get_operations():
         if any(tensor.op in found for tensor in operation.inputs) and not _gives_known_shapes(operation):
@@ -239,9 +239,9 @@ def runs(graph: tf.Graph, operations: Iterable[tf.Operation], kind: str) -> bool
 
 
 def repeated_pools(operations: set[tf.Operation]) -> set[tf.Operation]:
-    """Return the max poolings that a backward pass with these operations repeats."""
-    # Repeating is much faster on CPUs: the gradient reads a record of the maxima, which oneDNN writes only if pooling
-    # and gradient are in the same graph.
+    """Return the max pooling operations whose gradients are in `operations`."""
+    # The backward pass repeats them, which is much faster on CPUs: the gradient reads a record of the maxima, which
+    # oneDNN writes only if pooling and gradient are in the same graph.
     return {operation.inputs[1].op for operation in operations if operation.type in ('MaxPoolGrad', 'MaxPool3DGrad')}
 
 

@@ -30,7 +30,7 @@ class NotAdditive(Exception):  # callers append a clause to the message
 
 def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable] | None = None,
             sample_weight: Any = None) -> Kind:
-    """Find what a loss function returns for a batch. The reduction of a Keras loss does not count.
+    """Determine what a loss function returns for a batch, before the `reduction` of a Keras loss.
 
     Args:
         loss: a Keras loss, or a function of the nests `y_true` and `outputs`.
@@ -40,7 +40,7 @@ def of_loss(loss: Any, y_true: Any, outputs: Any, variables: list[keras.Variable
         sample_weight: None, or weights of the examples, `[batch, ...]`.
 
     Raises:
-        NotAdditive: the graph does not show a `Kind`, or the loss cannot be computed over micro-batches.
+        NotAdditive: the graph does not show the `Kind` of the loss, or the loss cannot be computed over micro-batches.
     """
     if _computes_each_example(loss, y_true, outputs):
         num_dimensions = max(len(leaf.shape) for leaf in tf.nest.flatten((y_true, outputs)) if leaf is not None)

@@ -38,12 +38,12 @@ class LossAndStates:
 
 
 def results_of(loss_fn: Callable) -> dict[str, Callable]:
-    """Return {name: function of the sums} for metrics that are not sum / weight."""
+    """For a `LossAndStates`, return the `result` method of each state, by name. For any other loss, return {}."""
     return loss_fn.results if isinstance(loss_fn, LossAndStates) else {}
 
 
 class WeightUnknownError(ValueError):
-    """The error for a loss whose weight cannot be computed before the stage runs."""
+    """The error for a loss whose weight cannot be computed before the last stage runs."""
 
 
 def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf.Tensor]]]:
@@ -56,7 +56,7 @@ def as_metrics(loss_fn: Callable) -> Callable[..., dict[str, tuple[tf.Tensor, tf
 
     Returns:
         Function `(y_true, outputs, sample_weight) -> {name: (sum, weight)}`. This function raises ValueError if the
-        loss cannot be computed over micro-batches. A dictionary is not checked.
+        loss cannot be computed over micro-batches. If `loss_fn` returns a dictionary, this is not checked.
     """
     if isinstance(loss_fn, LossAndStates):
         return loss_fn
@@ -185,7 +185,7 @@ class KerasMean:
         return tf.cast(weights, values.dtype) if is_whole else _broadcast(weights, values)
 
     def _call_and_keep_mask(self, y_true: Any, outputs: Any) -> Any:
-        """Call the loss, and keep the mask of the result."""
+        """Call the loss, and store the Keras mask of its result in `_mask`."""
         values = self._call(y_true, outputs)
         self._mask = getattr(values, '_keras_mask', None)  # a loss may mask examples, as with `ignore_class`
         return values
@@ -202,8 +202,8 @@ def means(sums: dict[str, tuple[tf.Tensor, ...]], results: dict[str, Callable] |
     """Compute metrics from their sums.
 
     Args:
-        sums: dictionary from name to (sum, weight), or to other sums for names in `results`.
-        results: functions of the other sums, from `results_of`.
+        sums: dictionary {name: tuple of sums}. The tuple is (sum, weight) if the name is not in `results`.
+        results: dictionary {name: function that takes the sums and returns the metric}, from `results_of`.
     """
     results = results or {}
     return {name: results.get(name, tf.math.divide_no_nan)(*parts) for name, parts in sums.items()}
@@ -220,7 +220,7 @@ def with_added(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]], added: list) -> 
 
 
 def means_of_added(added: list) -> list[tf.Tensor]:
-    """Return the losses of layers as means over rows. The list `added` has pairs (sum, number of rows)."""
+    """Return sum / rows for each pair in `added`: (sum of a stage's added losses, number of rows)."""
     return [tf.math.divide_no_nan(total, rows) for total, rows in added]
 
 

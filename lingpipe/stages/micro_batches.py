@@ -27,7 +27,7 @@ def specs_of_tensors(batch: Any) -> Any:
 
 
 def specs_of_shapes(shapes: Any) -> Any:
-    """Return specs of type `floatx` for a nest of shapes. A shape is a tuple of integers and None."""
+    """Return a `tf.TensorSpec` of dtype `floatx` for each shape in a nest. A shape is a tuple such as (None, 28)."""
     if all(size is None or isinstance(size, int) for size in shapes):
         return tf.TensorSpec(shapes, keras.backend.floatx())
     return type(shapes)(specs_of_shapes(shape) for shape in shapes)
@@ -45,7 +45,7 @@ class MicroBatchId(NamedTuple):
 
     @classmethod
     def of(cls, numbers: tf.Tensor) -> Self:
-        """Convert a tensor `[6]` from `MicroBatchIds` to a `MicroBatchId`."""
+        """Return a `MicroBatchId` from the tensor `[6]` that `MicroBatchIds.of` returns."""
         return cls(numbers[:2], *[numbers[index] for index in range(1, 6)])
 
 
@@ -53,8 +53,8 @@ class MicroBatchIds:
     """The ids of a replica's micro-batches. Each id is a tensor `[6]`. See `MicroBatchId`.
 
     Args:
-        device: the tensors are computed on this device or on its host.
-        first: number of the replica's micro-batch 0 in the whole batch.
+        device: this device or its host computes the ids.
+        first: how many micro-batches the replicas before this one have in total.
     """
 
     def __init__(self, seed_and_step: tf.Tensor, rows: RowCounts, device: str, first: int = 0,
@@ -84,9 +84,9 @@ class MicroBatchIds:
 
 
 def count(batch: Any, num_micro_batches: int) -> int:
-    """Return the number of micro-batches of a batch.
+    """Return how many micro-batches to cut a batch into.
 
-    This number is `num_micro_batches`, or the known number of rows if this number is smaller, but at least 1.
+    Return `num_micro_batches`. If the batch is known to have fewer rows, return the number of rows, but at least 1.
 
     Raises:
         ValueError: the tensors differ in their number of rows, or a tensor has no batch dimension.
@@ -118,7 +118,7 @@ def split(batch: Any, num_micro_batches: int) -> list:
 
 
 def split_on(device: str, batch: Any, num_micro_batches: int) -> list:
-    """Call `split` for a nest of tensors, arrays and Nones, on a device or its host."""
+    """Call `split` for a nest of tensors, arrays and Nones, on `device` or, if it is a TPU, on its host."""
     def to_tensor(leaf: Any) -> Any:
         return leaf if leaf is None or tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
 
@@ -143,12 +143,12 @@ def numbers_of_rows(batch: Any, num_micro_batches: int) -> RowCounts:
 
 
 def specs_of(nest: Any, num_rows: int | None) -> Any:
-    """Return the specs of a nest of tensors or specs, but with `num_rows` rows. None means an unknown number."""
+    """Convert a nest of tensors or specs to specs with `num_rows` rows. None means an unknown number."""
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec([num_rows, *tensor.shape[1:]], tensor.dtype), nest)
 
 
 def most_rows(num_rows: int, num_parts: int) -> int:
-    """Return the number of rows of the largest of `num_parts` parts."""
+    """Return how many rows the largest part has if `num_rows` rows are split into `num_parts` parts."""
     return -(-num_rows // num_parts)
 
 
@@ -195,7 +195,7 @@ def _split_tensor(tensor: tf.Tensor, num_micro_batches: int) -> list[tf.Tensor]:
 
 
 def _ends(tensor: tf.Tensor, num_micro_batches: int) -> RowCounts:
-    """Return 0, and then the index after the last row of each micro-batch."""
+    """Return M + 1 row indices `ends`, where micro-batch m is `tensor[ends[m]:ends[m + 1]]`."""
     rows = tensor.shape[0] if tensor.shape[0] is not None else tf.shape(tensor)[0]
     return [rows * m // num_micro_batches for m in range(num_micro_batches + 1)]
 
@@ -208,7 +208,7 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Results of a run of the pipeline, as sums over the batch."""
+    """Metrics, losses and gradients of a batch. All but input gradients are summed over the micro-batches."""
 
     metrics: dict  # from name to (sum, weight), on the last stage
     losses: list  # for each stage whose layers add losses, the pair (sum, rows)

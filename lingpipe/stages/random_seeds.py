@@ -23,10 +23,10 @@ class StepSeeds:
         self._generator, self._num_inferences = generator, num_inferences
 
     def of(self, step: Any, training: bool | None, device: str) -> tf.Tensor:
-        """Return the int64 tensor [seed, step] of a call.
+        """Return the int64 tensor [seed, step] for one call of the pipeline.
 
         Args:
-            step: number of the step. None means that calls are counted.
+            step: number of the step; None: an internal count of calls.
             device: device of the first stage.
         """
         if device_kinds.is_logical_core(device):
@@ -44,7 +44,7 @@ class StepSeeds:
         return tf.stack([tf.cast(seed, tf.int64), -tf.cast(count, tf.int64) - number * 2**32])
 
     def _of_replica(self, step: Any, device: str) -> tf.Tensor:
-        """Return [seed, step] on logical cores, with a different seed for each replica."""
+        """Return [seed, step] on the logical core `device`, with a seed that differs between replicas."""
         with tf.init_scope(), tf.device(None):  # logical cores cannot read host variables
             seed = int(self._generator.state.value[0])
         replica = collectives.current().index_on(device)
@@ -63,7 +63,7 @@ class Seeds:
     """The states of a stage's seed generators for one micro-batch.
 
     Args:
-        draw: function that returns one seed `[2]` per generator. Its argument is how often the layers were called before.
+        draw: function that returns a seed `[2]` per generator. Its argument is the number of earlier calls of a layer.
         draw_untracked: function `(position, number)` that returns a seed `[2]` for a generator that no layer owns. See
             `draw_untracked_seed`. None means that such generators raise ValueError.
     """
@@ -76,7 +76,7 @@ class Seeds:
         self._untracked: list[keras.Variable] = []
 
     def enter(self, segment: Any, mapping: dict[int, Any]) -> None:
-        """Begin a segment of the stage, and put the new states into `mapping`, {variable id: state}."""
+        """Begin a segment of the stage. Put the states of its generators into `mapping`, {variable id: state}."""
         self._segment = segment
         for variable in self._untracked:
             mapping.pop(id(variable), None)
@@ -100,7 +100,7 @@ class Seeds:
 
 
 def draw_seeds(seed_and_step: tf.Tensor, micro_batch: tf.Tensor, count: int, call_index: int = 0) -> tf.Tensor:
-    """Draw seeds `[count, 2]` for all generators of a model. `call_index` counts earlier calls of a layer."""
+    """Draw seeds `[count, 2]` for all generators of a model. `call_index` is the number of earlier calls of a layer."""
     seed = tf.random.experimental.stateless_fold_in(seed_and_step, micro_batch)
     if call_index:
         seed = tf.random.experimental.stateless_fold_in(seed, call_index)

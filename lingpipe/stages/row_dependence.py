@@ -15,7 +15,7 @@ _READS = ('ReadVariableOp', 'Placeholder', 'PlaceholderWithDefault')
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """An argument or a result of a function."""
+    """How an argument or a result of a function depends on the rows of a batch."""
 
     dependence: row_rules.Dependence
     # its `tf.TensorSpec` for each of two batches, which have `row_rules.NUM_ROWS` rows
@@ -146,7 +146,7 @@ def are_sums(losses: list[tf.Tensor], inputs: list[tuple[tf.Tensor, tf.Tensor]],
 
 
 def _row_by_row(node: row_rules.Node) -> list[row_rules.Dependence] | row_rules.Dependence:
-    """Infer from shapes which results have rows."""
+    """Infer the dependence of each result from inputs and shapes, for an operation outside `row_rules.RULES`."""
     if not all(each in (row_rules.CONSTANT, row_rules.ROWS._replace(axis=each.axis)) or _is_known(tensor)
                for each, tensor in zip(node.given, node.operation.inputs)):
         return row_rules.MIXED

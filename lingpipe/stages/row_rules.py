@@ -16,7 +16,7 @@ NUM_ROWS = (5, 7)  # of the two traces that are compared; primes, so that no oth
 
 
 class Form(enum.Enum):
-    """The form in which a tensor depends on the rows."""
+    """The kinds of dependence on the rows of a batch. `Dependence` defines them."""
 
     CONSTANT = 'constant'
     ROWS = 'rows'
@@ -50,42 +50,42 @@ ROWS = Dependence(Form.ROWS)
 
 
 class Node(NamedTuple):
-    """An operation in two traces, and the dependences of the inputs."""
+    """One operation in both traces, and the `Dependence` of each input."""
 
-    operation: tf.Operation
-    other: tf.Operation
+    operation: tf.Operation  # for `NUM_ROWS[0]` rows
+    other: tf.Operation  # for `NUM_ROWS[1]` rows
     given: list[Dependence]
 
     def sizes(self, place: int) -> list[int]:
-        """Return the shape of an input in the first trace."""
+        """Return the shape of input `place` for `NUM_ROWS[0]` rows."""
         return self.operation.inputs[place].shape.as_list()
 
     def value(self, place: int) -> Any:
-        """Return the value of an input, or None if the input is not a known constant."""
+        """Return the value of input `place`, or None if it is not a known constant."""
         return tf.get_static_value(self.operation.inputs[place]) if self.given[place] == CONSTANT else None
 
     @property
     def rows(self) -> list[int]:
-        """The positions of the inputs that have rows."""
+        """The indices of the inputs whose form is ROWS."""
         return [place for place, each in enumerate(self.given) if each.form is Form.ROWS]
 
 
 def of_numbers(first: Any, second: Any) -> Dependence:
-    """Return the dependence of a number, given the values of the number in the two traces."""
+    """Return the `Dependence` of a number that is `first` for `NUM_ROWS[0]` rows and `second` for `NUM_ROWS[1]`."""
     if first == second:
         return CONSTANT
     return Dependence(Form.CONSTANT, 1) if first * NUM_ROWS[1] == second * NUM_ROWS[0] else MIXED
 
 
 def grown(one: tf.Tensor, two: tf.Tensor) -> list[int] | None:
-    """Return the dimensions that differ between the two traces, or None if the ranks differ or are unknown."""
+    """Return the dimensions whose sizes differ between two tensors, or None if the ranks differ or are unknown."""
     if one.shape.rank is None or one.shape.rank != two.shape.rank:
         return None
     return [axis for axis, (first, second) in enumerate(zip(one.shape, two.shape)) if first != second]
 
 
 def placed(value: Dependence, one: tf.Tensor, two: tf.Tensor) -> Dependence:
-    """Add the axis of the rows to a dependence. Return MIXED if the shapes contradict the dependence."""
+    """Return `value`, for ROWS with the axis of the rows. Return MIXED if the shapes of the tensors contradict it."""
     axes = grown(one, two)
     if value == MIXED or one.dtype == tf.variant:  # a list of tensors has no shape
         return value
@@ -152,8 +152,8 @@ def _axes_of(node: Node, place: int = 1) -> set[int] | None:
 
 
 def _along_others(node: Node, place: int = 1) -> Dependence:
-    """Return the dependence of an operation along the axes that input `place` lists."""
-    axes = _axes_of(node, place)
+    """Return MIXED if an operation such as `cumsum` works along the rows, or might."""
+    axes = _axes_of(node, place)  # along which it works
     return _row_by_row(node) if node.rows == [0] and axes is not None and node.given[0].axis not in axes else MIXED
 
 
@@ -164,7 +164,7 @@ def _along_last(node: Node, count: int = 1) -> Dependence:
 
 
 def _first_is_batch(node: Node) -> Dependence:
-    """Return the dependence of an operation such as a convolution."""
+    """Return MIXED unless only the first input, such as a convolution's image, has rows, and in dimension 0."""
     return _row_by_row(node) if node.rows == [0] and node.given[0].axis == 0 else MIXED
 
 
@@ -182,7 +182,7 @@ def _einsum(node: Node) -> Dependence:
 
 
 def _contracted(node: Node, is_summed: list[bool]) -> Dependence:
-    """Return the dependence of a product that sums over some dimensions."""
+    """Return the `Dependence` of a product that sums over the rows of the inputs where `is_summed` is True."""
     if not any(is_summed):  # one entry for each input with rows
         return _row_by_row(node)
     return TOTAL if all(is_summed) and _row_by_row(node) == ROWS else MIXED
@@ -238,7 +238,7 @@ def _gathered(node: Node) -> Dependence:
 
 
 def _filled(node: Node, place: int = 0) -> Dependence:
-    """Return the dependence of a broadcast."""
+    """Return the `Dependence` of a tensor that repeats input `place`, as in `tf.tile`."""
     # A constant that is repeated for each row counts as ROWS.
     return ROWS if node.given[place] == CONSTANT else _moved(node, slice(place, place + 1))
 

@@ -35,7 +35,7 @@ class Stage:
 
     Args:
         sources: for each input, a pair (stage, position) that names an output of an earlier stage. Stage -1 means the
-            inputs of the pipeline. None means that the input is the nest of outputs of the previous stage.
+            inputs of the pipeline. If `sources` is None, the input is the nest of outputs of the previous stage.
         jit_compile: whether XLA compiles the stage's functions. Some kinds of devices always compile the functions.
         num_replicas: number of devices that run the stage, including this device.
     """
@@ -76,14 +76,14 @@ class Stage:
 
     @property
     def repeated_or_masked_norms(self) -> list[keras.layers.BatchNormalization]:
-        """The batch norms that any trace so far calls repeatedly or with a mask."""
+        """The batch norms that a traced program calls more than once or with a mask."""
         traces = [[(each.norm, each.is_masked) for each in program.trace.norm_calls]
                   for program in self._programs.values()]
         return [norm for calls in traces for norm, is_masked in calls
                 if is_masked or [each for each, _ in calls].count(norm) > 1]
 
     def trainability(self) -> tuple:
-        """Return a key for settings and trainable variables of layers. Programs with another key are outdated."""
+        """Return a key that changes when settings or trainable variables of layers change."""
         frozen = [norm.trainable for norm in batch_statistics.batch_norms(self.layers)]
         fixed = [setting for place, setting in settings(sublayers(self.layers)).items() if place not in self._changing]
         return (*map(id, self.trainable_variables), *frozen, *fixed)
@@ -97,7 +97,7 @@ class Stage:
         self._programs.clear()
 
     def zeros(self, zero: tf.Tensor, variables: list[keras.Variable]) -> list[tf.Tensor]:
-        """Return zeros in the shape and type of each variable. `zero` is `MicroBatchIds.zero`."""
+        """Return zeros in the shape and dtype of each variable. The scalar `zero` is `MicroBatchIds.zero`."""
         key = tuple(map(id, variables))
         if key not in self._zeros:
             specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
@@ -112,7 +112,7 @@ class Stage:
         Args:
             inputs: `Boundary` of tensors `[micro_batch, ...]`, or of their specs.
             targets: on the last stage, the nest that `loss` compares with the outputs; () on other stages.
-            by_layer: whether the program has a backward pass for each segment, as recompute='layer' requires.
+            by_layer: whether recompute='layer' will call the program's `backward_segment`.
         """
         specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (inputs, targets))
         nests = str(tf.nest.map_structure(lambda spec: 0, specs)) + str(structure)

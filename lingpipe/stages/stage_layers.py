@@ -39,11 +39,11 @@ class StageLayers:
     """The contiguous layers of a stage.
 
     Args:
-        segments: functions `(nest, training) -> nest`, which run one after the other. The attribute `layers` of a
-            segment has built Keras layers. The attribute `call_index` counts earlier calls of these layers. The
-            attribute `position` is the place of the segment in the model.
+        segments: functions `(nest, training) -> nest`, which run one after the other. Each has three attributes:
+            `layers` lists its Keras layers, which are built. `call_index` is the number of earlier calls of these
+            layers. `position` is the place of the segment in the model.
         seed_generators: list of the `random_seeds.Generator`s of the whole model, in model order.
-        keeps_rows: whether gradients of embeddings stay sparse. Sparse gradients are not summed.
+        keeps_rows: whether gradients of embeddings stay sparse: concatenated over micro-batches, not summed.
     """
 
     def __init__(self, index: int, segments: Iterable[Any], seed_generators: list[random_seeds.Generator],
@@ -79,7 +79,7 @@ class StageLayers:
         Args:
             inputs: nest of tensors `[micro_batch, ...]`.
             by_layer: whether a weight has a separate gradient for each segment that uses the weight.
-            watch: function that is called with every tensor that layers may read as a trainable variable.
+            watch: function that is called with each tensor that holds a trainable variable's value.
 
         Returns:
             Pair of a list and the scope of the call. The list has the inputs, then the results of each segment.

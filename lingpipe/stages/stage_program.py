@@ -80,7 +80,7 @@ class StageProgram:
     micro-batches so far.
 
     Args:
-        inline: whether functions become a part of the program that calls the functions.
+        inline: see `graph_pieces.GraphPiece`.
         specs: pair (inputs, targets) for one micro-batch. The inputs are a `Boundary` of `tf.TensorSpec`s. The targets
             are a nest of `tf.TensorSpec`s, or () if there is no loss.
         by_layer: whether `backward_segment` is needed. A segment is a part that a stage may recompute separately.
@@ -119,7 +119,7 @@ class StageProgram:
 
     def recompute(self, in_flight: Values, wanted: Literal['residuals', 'between'],
                   needed: NeededGradients) -> ActionResult:
-        """Recompute `wanted` tensors that are not in flight. 'between' means the tensors between segments."""
+        """Recompute residuals, or with `wanted='between'` the tensors between segments. Skip tensors in `in_flight`."""
         missing = [tensor for tensor in getattr(self._cut(needed), wanted) if tensor.ref() not in in_flight]
         if not missing:
             return ActionResult(None, in_flight)
@@ -232,7 +232,7 @@ class StageProgram:
             cut.selected, cut.is_selected = choose(forward, cut.residuals, given), True
 
     def has_residuals(self, in_flight: Values, needed: NeededGradients) -> bool:
-        """Return whether all residuals are in flight."""
+        """Return whether `in_flight` has all residuals."""
         return all(tensor.ref() in in_flight for tensor in self._cut(needed).residuals)
 
     def num_backward_arguments(self, needed: NeededGradients) -> int:
@@ -251,7 +251,7 @@ class StageProgram:
         return bool(self.trace.results.added)
 
     def of_added_losses(self, given_gradients: list[Any]) -> list[Any]:
-        """Return a list with the gradient of the added losses, or [] if layers add no losses."""
+        """Return `given_gradients[-1:]`, the entry for the added losses, or [] if layers add no losses."""
         return given_gradients[-1:] if self.adds_losses else []
 
     def are_sums(self, other: 'StageProgram') -> list[bool | None]:

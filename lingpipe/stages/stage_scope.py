@@ -72,7 +72,7 @@ class StageScope(keras.StatelessScope):
         return [(variable, self.state_mapping[id(variable)], before) for variable, before in self._assigned.values()]
 
     def enter(self, segment: Any, index: int, separate: bool) -> None:
-        """Begin segment number `index` of the stage. If `separate`, the segment has separate gradients."""
+        """Begin segment `index` of the stage. If `separate`, each weight gets a gradient for this segment alone."""
         self._segment = index if separate else -1
         self._seeds.enter(segment, self.state_mapping)
         for variable in list(self._trainable.values()) if separate else []:

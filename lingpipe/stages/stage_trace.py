@@ -65,7 +65,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
     """Return the function to trace, which appends its `Trace` to `traces`.
 
     Args:
-        replica_of: function `(replica, number_in_replica)` of `MicroBatchId` fields. It returns a `Replica` or None.
+        replica_of: function from the `MicroBatchId` fields `replica` and `number_in_replica` to a `Replica` or None.
         by_layer: whether gradients between the segments are needed.
     """
 
@@ -101,7 +101,7 @@ def trace_function(run: stage_layers.StageLayers, replica_of: Callable, structur
 
 
 class _Rows:
-    """The number of rows of a micro-batch, which may be empty."""
+    """The number of rows of a micro-batch, which may be 0."""
 
     def __init__(self, count: tf.Tensor, inputs: Any) -> None:
         self._count = count
@@ -113,13 +113,13 @@ class _Rows:
         return value if self._is_empty is None else tf.where(self._is_empty, tf.cast(otherwise, value.dtype), value)
 
     def gradient(self, gradient: Any, is_dense: bool) -> Any:
-        """Return a gradient as a tensor if `is_dense`, else as `Rows`."""
+        """Return a gradient as a tensor if `is_dense`, else as `micro_batches.Rows`."""
         if is_dense:
             return self.unless_empty(tf.convert_to_tensor(gradient))
         return micro_batches.Rows(self.unless_empty(gradient.values), gradient.indices)
 
     def sums_of_added(self, added: list, factors: Any = None) -> list[tf.Tensor]:
-        """Return the sum of loss * factor and the number of rows, or [] without losses."""
+        """Return [sum of the losses times their factors, number of rows], or [] if layers added no losses."""
         if not added:
             return []
         return [tf.reduce_sum(tf.math.multiply_no_nan(tf.stack(added), factors)), tf.cast(self._count, factors.dtype)]
@@ -151,7 +151,7 @@ def _backward(tape: tf.GradientTape, differentiated: list, inputs: Any, versions
 
 
 def _sums(weights: list[keras.Variable], given_sums: list, versions: list) -> dict[int, Any]:
-    """Return {position of the weight: new sum} for the weights that have gradients."""
+    """Return a dictionary {position in `weights`: new gradient sum} for the weights that have gradients."""
     sums: dict[int, Any] = {}
     for position, (weight, given) in enumerate(zip(weights, given_sums)):
         parts = [version.value for version in versions if version.variable is weight]

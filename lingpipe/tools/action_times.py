@@ -115,7 +115,7 @@ class ActionTimes:
 
     def around(self, replica: int, action: Action, build: Callable[..., ActionResult],
                *arguments: Any) -> ActionResult:
-        """Build a call between two timestamps. See `executor.PassOptions`."""
+        """Build a stage call, and timestamps before and after it. See `observer` in `executor.PassOptions`."""
         begin = self._stamps.when_ready(_tensors_in(arguments))
         with tf.control_dependencies([begin]):
             done = build(*arguments)

@@ -42,12 +42,12 @@ def element(tag: str, text: str, kind: str | None = None) -> str:
 
 
 def table(text: str) -> str:
-    """Return an HTML element with a text table from `wording.table`."""
+    """Return a `<pre>` element that contains a plain-text table."""
     return element('pre', text, 'table')
 
 
 def missing(reason: str, command: str | None = None) -> str:
-    """Return a paragraph about a missing part of the page. The `command` adds this part."""
+    """Return a paragraph that says why a part of the page is missing, and which command adds it."""
     remedy = f' To add it: <code>{html.escape(command)}</code>' if command else ''
     return f'<p class="missing">{html.escape(reason)}{remedy}</p>'
 
@@ -69,11 +69,11 @@ def figure(drawn: drawing.Figure, description: str) -> str:
 
 
 def text(title: str, introduction: Sequence[str], sections: Mapping[str, Sequence[str]]) -> str:
-    """Return a page that needs no other file.
+    """Return a complete HTML page, with its CSS.
 
     Args:
-        introduction: parts as HTML.
-        sections: dictionary from heading to parts as HTML.
+        introduction: HTML elements below the title.
+        sections: dictionary from heading to the HTML elements below it.
     """
     anchors = {name: name.lower().replace(' ', '-') for name in sections}
     written = _PAGE.substitute(

@@ -78,7 +78,7 @@ def _lower(operation):
 
 
 def _sizes(calls, programs):
-    """Return the bytes of each tensor on the device."""
+    """Return {tensor.ref(): bytes}, with the padding that a TPU adds."""
     sizes = {}
     for call in calls:
         tensors = [*call.operation.inputs, *call.operation.outputs]
@@ -125,7 +125,7 @@ def _lifetimes(calls, lasting):
 
 
 def _held(lifetimes, sizes, temporaries):
-    """Return the bytes in use at each call, without the variables of the layers."""
+    """Return the bytes in use during each call, without the layers' variables."""
     changes = [0] * (len(temporaries) + 1)
     for ref, (first, last) in lifetimes.items():
         changes[first] += sizes[ref]
@@ -134,7 +134,7 @@ def _held(lifetimes, sizes, temporaries):
 
 
 def _total(refs, sizes):
-    """Return the bytes of all tensors together."""
+    """Return the sum of the sizes of the tensors `refs`, in bytes."""
     # A weight that no call reads counts without padding.
     return sum(sizes.get(ref) or layer_memory.size([ref.deref()]) for ref in refs)
 
@@ -150,7 +150,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
         topology: TPUs to compile for, such as 'v5e:2x2'.
 
     Returns:
-        Text that names the compiled route, and shows the figures of planner and compiler side by side.
+        Text that names the compiled `tpu_route`, and shows the figures of planner and compiler side by side.
 
     Raises:
         ValueError: the params cannot be compiled for the topology.
@@ -171,7 +171,7 @@ def compiled_report(planned: planning.Planned, topology: str, cache_dir: str | N
 
 
 def _route(params, topology):
-    """Return the params to compile with, and a sentence on the route."""
+    """Return the params to compile with, and a sentence that says which `tpu_route` is compiled."""
     mesh, sentence = tpu_compiler.mesh(topology), f'tpu_route={params.task.body.tpu_route!r}.'
     tpu_system.validate_route(params, 'train')  # with the calls below, refuses what training would refuse
     if params.task.body.tpu_route == 'auto':
@@ -199,7 +199,7 @@ def compile_program(params: hyperparams.Params, compiler: tpu_compiler.TpuCompil
     """Compile an experiment's training step as one program for all cores. No param may be 'auto'.
 
     Raises:
-        ValueError: there are too few equal layers.
+        ValueError: the step cannot be one program, for example because too few layers are equal.
     """
     task, input_specs, target_specs = _task_and_specs(params)
     p, train = experiment.body_params(params), params.train

@@ -197,5 +197,5 @@ def _values(events):
 
 
 def _without_margin(text):
-    """Remove the margin that `progress.SummaryWriter` adds for TensorBoard."""
+    """Remove the indentation that `progress.SummaryWriter` adds to each line."""
     return '\n'.join(line.removeprefix('    ') for line in text.decode('utf-8', 'replace').split('\n'))

@@ -25,7 +25,7 @@ def lower(function: Callable, *specs: Any) -> str:
     """Translate a function to StableHLO.
 
     Args:
-        function: function of nests of tensors. Only the shape and dtype of its variables matter.
+        function: takes nests of tensors. It may read variables, whose values do not matter.
         *specs: nests of `tf.TensorSpec`, one for each argument of the function, with every dimension known.
 
     Returns:
@@ -77,7 +77,7 @@ def collectives(text: str) -> dict:
 
 
 def entry_sizes(text: str) -> tuple:
-    """Return the bytes of each argument and each output of an HLO text, as two lists. Padding is included.
+    """Return two lists: the padded sizes in bytes of an HLO program's arguments, and of its outputs.
 
     Raises:
         ValueError: the text lacks the layout of its arguments.

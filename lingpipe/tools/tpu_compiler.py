@@ -192,7 +192,7 @@ def memory(topology: str) -> int:
 
 
 def mesh(topology: str) -> list[int]:
-    """Return the sizes `[x, y, z, cores of a chip]` that TensorFlow finds on a topology."""
+    """Return `[x, y, z, cores]`: a topology's chips along each axis, and the cores that TensorFlow counts per chip."""
     kind, shape = topology.split(':')
     sizes = [int(size) for size in shape.split('x')]
     # TensorFlow counts a chip of v4 as one core, but the compiler counts it as two devices.

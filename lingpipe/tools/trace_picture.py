@@ -17,7 +17,7 @@ _MICROSECONDS = 1e6
 
 
 def figure(panels: Mapping[str, StepTimes], row_names: list[str]) -> drawing.Figure:
-    """Draw the steps in {title: step} below each other, with a row for each device."""
+    """Draw the steps from top to bottom, with one row per device. `panels` maps each title to a step."""
     return drawing.rows([_rows(title, step, row_names) for title, step in panels.items()], _LEGEND, 'milliseconds')
 
 

@@ -37,10 +37,10 @@ def input_advice(steps: list[timeline.StepTimes]) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Breakdown:
-    """Shares of the time of a step in per cent, averaged over the devices. The shares add up to 100.
+    """Percentages of a step's time, averaged over the devices. They add up to 100.
 
-    The table of the GPipe paper has these shares, with set-up instead of transfer (arXiv 1811.06965, as published at
-    NeurIPS 2019).
+    The table of the GPipe paper has these percentages, with set-up instead of transfer (arXiv 1811.06965, as published
+    at NeurIPS 2019).
     """
 
     compute: float  # forward and backward passes, without recomputation
@@ -131,7 +131,7 @@ def _balance(steps, parts):
 
 
 def _work_of_stages(steps):
-    """Return how many seconds each stage worked in all steps together."""
+    """Return a list with each stage's work in seconds, summed over the steps and replicas."""
     work = [0.0] * steps[0].schedule.num_stages
     for durations in itertools.chain.from_iterable(step.durations for step in steps):
         for action, seconds in durations.items():

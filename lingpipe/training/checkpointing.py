@@ -71,7 +71,7 @@ class Checkpointer:
 
     Args:
         writer: the `BackgroundWriter` of the training run; None: a new one.
-        wait: function `(path, 'written' or 'read')` that returns the scope in which a checkpoint is written or read.
+        wait: function `(path, 'written' or 'read')` that returns the context manager around this write or read.
 
     Attributes:
         state: dictionary from the names in a checkpoint to `tf.Variable`.
@@ -112,13 +112,13 @@ class Checkpointer:
     def begin_save(self, then: Callable[[], None] = lambda: None) -> str:
         """Copy the current state, begin to write the copy, and return the checkpoint's path.
 
-        Before the copy, wait for the previous checkpoint, and raise its error. The thread calls `then` after the write.
+        Wait for the previous write first, and raise its error. The writer's thread calls `then` after this write.
         """
         self._writer.wait()
         return self._begin_write(copied_to_hosts(self.state), then)
 
     def _begin_write(self, copies: dict[str, tf.Tensor], then: Callable[[], None] = lambda: None) -> str:
-        """Let the thread write copies of the state, and return the checkpoint's path."""
+        """Start to write copies of the state in the writer's thread, and return the checkpoint's path."""
         path = os.path.join(self._directory, f'ckpt-{int(copies["global_step"])}')
         self._writer.begin(functools.partial(self._write, path, copies, then))
         return path

@@ -28,10 +28,10 @@ _UNFINISHED = re.compile(r'ckpt-\d+(_temp|\.data-\d+-of-\d+)|checkpoint\.new|see
 def read_newest(directory: str, read: Callable) -> tuple[str | None, list]:
     """Read the newest checkpoint of a folder. Skip corrupt checkpoints.
 
-    `read` reads the checkpoint of a path, and raises `DamagedCheckpointError` if the checkpoint is corrupt.
+    `read(path)` reads a checkpoint, and raises `DamagedCheckpointError` if the checkpoint is corrupt.
 
     Returns:
-        Path that was read, and a list of corrupt newer paths. The path is None if there are no checkpoints.
+        Path that was read, or None if there are no checkpoints; and a list of paths of newer, corrupt checkpoints.
 
     Raises:
         TrainingError: all checkpoints are corrupt, or `read` raises it.
@@ -125,7 +125,7 @@ class BestCheckpoint:
         self._best: dict[str, Any] | None = None  # the contents of best.json
 
     def read(self, is_larger_better: bool | None, resumes: bool) -> None:
-        """Read the record of an earlier process. Delete a record that is of no use for this run.
+        """Read best.json. Delete it if it is from another run, has another metric, or its checkpoint is missing.
 
         Args:
             resumes: whether the training run continues from a checkpoint.

@@ -24,7 +24,7 @@ class TrainingError(Exception):
 
 
 class DamagedCheckpointError(TrainingError):
-    """Error of a checkpoint that cannot be read. `reason` is a short text."""
+    """Raised if a checkpoint cannot be read. `reason` says why."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f'Checkpoint {path} cannot be read ({reason}). Choose another one; nothing was changed.')
@@ -32,11 +32,11 @@ class DamagedCheckpointError(TrainingError):
 
 
 class LostWorkerError(TrainingError):
-    """Loss of another process of the cluster. The same command resumes from the newest checkpoint."""
+    """Raised if another process or a device was lost. If the user runs the same command again, training resumes."""
 
 
 class WorkerIsBackError(LostWorkerError):
-    """Recovery of a lost worker. Training resumes with this worker from the newest checkpoint."""
+    """Raised if a lost worker answers again. Training resumes with this worker from the newest checkpoint."""
 
 
 def exit_code(error: Any) -> Any:
@@ -83,7 +83,7 @@ def in_words(error: tf.errors.OpError, body_params: hyperparams.Params) -> str:
 
 
 def of_input(error: tf.errors.OpError) -> str:
-    """Return why an input could not make a batch, and what to do."""
+    """Return why the input pipeline failed, and what to do."""
     told = cause(error)
     if _TOO_MANY_BAD_RECORDS in told:
         return told[told.index(_TOO_MANY_BAD_RECORDS):].rstrip("']\"")

@@ -22,7 +22,7 @@ from lingpipe.training.experiment import Placement
 
 
 class Evaluator:
-    """Evaluation of a task by its own pipeline."""
+    """Evaluation of a task by the task's own pipeline."""
 
     def __init__(self, task: base_task.BaseTask, read: Callable = variable_placement.read_variable,
                  placement: Placement | None = None) -> None:
@@ -37,7 +37,7 @@ class Evaluator:
         """Check that an evaluation input fits the model. `name` is 'Dev' or 'Test'.
 
         Raises:
-            ValueError: the examples do not fit the model, or the two inputs number a class differently.
+            ValueError: the examples do not fit the model, or the two inputs give a class different numbers.
         """
         self._task.check_input(data)
         _require_same_classes(name, data, training_input)
@@ -88,7 +88,7 @@ class Evaluator:
 
 
 def _require_same_classes(name: str, data: base_input.BaseInput, training_input: base_input.BaseInput) -> None:
-    """Raise ValueError if the two inputs number a class differently."""
+    """Raise ValueError if the two inputs give a class different numbers."""
     numbers, trained = ({each: number for number, each in enumerate(_class_names(part))}
                         for part in (data, training_input))
     for each in numbers.keys() & trained.keys():

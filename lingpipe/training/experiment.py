@@ -139,13 +139,13 @@ def evaluation_params(params: hyperparams.Params) -> hyperparams.Params:
 
 
 class Placement:
-    """Placement on the devices of this process. Its subclasses are in `lingpipe/placements`.
+    """Where a task trains: by default, on devices of this process. Subclasses are in `lingpipe/placements`.
 
     ::
 
-        Trainer ──> creating()      build the task: where variables are created
-                ──> program(...)    the step: where it runs, and how gradients are summed
-                ──> evaluate(...)   build the evaluation of a batch
+        Trainer ──> creating()      scope in which the task and its variables are created
+                ──> program(...)    the training step: where it runs, and how it sums gradients
+                ──> evaluate(...)   the evaluation of a batch
 
     Attributes:
         devices: list of device names, one for each partition of each replica that this process builds. None: LingPipe
@@ -165,7 +165,7 @@ class Placement:
 
         Args:
             task: a `BaseTask` whose body is built on `devices`, in `creating()`.
-            batch_spec: nest of `tf.TensorSpec` `[batch, ...]` of a training batch. It begins with the body's input.
+            batch_spec: nest `(inputs, *targets)` of `tf.TensorSpec`s of a training batch, with shapes `[batch, ...]`.
         """
         return train_program.TrainProgram(task, train_params)
 

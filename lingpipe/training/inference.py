@@ -36,7 +36,7 @@ class Exporter(evaluation.TrainedTask):
         self._served = self._model if self._preprocessing is None else self._of_plain_data(name)
 
     def run(self, path: str | None = None) -> list[str]:
-        """Export a checkpoint, by default the newest. Return the paths of the Keras file, the SavedModel and others."""
+        """Export a checkpoint, by default the newest. Return all paths, first the Keras file and the SavedModel."""
         step = self._reader.restore_chosen(path, self._logdir.train)
         folder = self._logdir.create_folder('export')
         keras_path, saved_model_path = (tf.io.gfile.join(folder, name) for name in ('model.keras', 'saved_model'))
@@ -58,7 +58,7 @@ class Exporter(evaluation.TrainedTask):
         return [path]
 
     def _export_source(self, folder: str) -> list[str]:
-        """Write further formats that the model supports, and return the paths."""
+        """Save the model in any additional formats, such as a KerasHub preset, and return the paths."""
         source = self._params.task.body.model
         if source is None:
             return []
@@ -102,7 +102,7 @@ class CheckpointGeneration(evaluation.TrainedTask):
         """Print prompts and their continuations, and return the continuations.
 
         Args:
-            prompts: beginnings of documents, or source texts for an encoder.
+            prompts: texts to continue, or the source texts of a sequence-to-sequence model.
             num_tokens: largest number of tokens to generate for each prompt.
         """
         self._reader.restore_chosen(path, self._logdir.train)

@@ -25,7 +25,7 @@ _MODEL = checkpoint_contents.MODEL
 
 
 def validate(train: hyperparams.Params) -> None:
-    """Raise ValueError if a field of `train` for the initial weights is wrong."""
+    """Raise ValueError if `init_from_checkpoint` or `init_from_checkpoint_rules` of `train` is invalid."""
     if train.init_from_checkpoint and train.init_from_checkpoint_rules:
         raise ValueError(f"train.init_from_checkpoint and {_FIELD} were both given. Give one of them: ([('(.*)', "
                          "'%s')], []) are the rules for all variables of a checkpoint.")
@@ -47,10 +47,10 @@ def validate(train: hyperparams.Params) -> None:
 
 
 def load(train: hyperparams.Params, body: gpipe_layer.GPipeLayer) -> None:
-    """Load the initial weights of a pipeline. Print the names of variables that come from no checkpoint.
+    """Load the initial weights of a pipeline. If checkpoints are given, print which variables they do not set.
 
     Raises:
-        TrainingError: a checkpoint cannot be read, or does not fit the model or the rules.
+        TrainingError: a checkpoint cannot be read, or its names or shapes do not fit the model or the rules.
         ValueError: a regular expression matches no variable of the model.
     """
     body.source.load_weights()

@@ -50,7 +50,7 @@ def _shapes(outputs: Any) -> str:
 
 
 def describe_plan(plan: plans.Plan, device_name: str | None, alternative: plans.Plan | None = None) -> str:
-    """Return the table, the numbers and the verdict of a plan. If `plan` does not fit, suggest `alternative`."""
+    """Return a text: `partition_table`, memory, step time, and `sentence`, which suggests `alternative` if needed."""
     return '\n\n'.join([partition_table(plan), _numbers(plan), sentence(plan, device_name, alternative)])
 
 
@@ -113,7 +113,7 @@ def _numbers(plan: plans.Plan) -> str:
 
 
 def _has_times(plan: plans.Plan) -> bool:
-    """Return whether a plan's seconds are meaningful."""
+    """Return whether to show a plan's times in seconds."""
     # Times for the assumed CPU core only serve to compare plans.
     return bool(plan.setting.layer_times) or plan.setting.accelerator is not accelerators.CPU
 

@@ -81,7 +81,7 @@ class LogDir:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock out other training runs inside this scope. Some file systems, such as 'gs://', have no locks.
+        """Inside this scope, let no other process train here. Some file systems, such as 'gs://', cannot be locked.
 
         Raises:
             TrainingError: another process trains in the log directory.
@@ -117,7 +117,7 @@ class LogDir:
         return tf.io.gfile.join(self.path, f'eval_{dataset_name.lower()}')
 
     def require_run(self, params_text: str) -> None:
-        """Raise TrainingError if the folder does not exist. Warn if the run in the folder trained another model."""
+        """Raise TrainingError if there is no folder. Warn if `params_text` has another model than the folder's run."""
         self.require()
         earlier = self.read('control', 'params.txt')
         if earlier and _of_layers(earlier) != _of_layers(params_text):
@@ -129,7 +129,7 @@ class LogDir:
         return read_text(tf.io.gfile.join(self.path, *names))
 
     def write_control(self, params_text: str, analysis_text: str) -> None:
-        """Write the params, the analysis of the model, and the versions of hardware and packages."""
+        """Write the params, the analysis of the model, and `versions()` to the folder 'control'."""
         self.write_control_file('params.txt', params_text)
         self.write_control_file('model_analysis.txt', analysis_text + '\n')
         self.write_control_file('versions.txt', ''.join(f'{name} {version}\n' for name, version in versions().items()))

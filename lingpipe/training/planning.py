@@ -21,12 +21,12 @@ _MEASURED_ON = {'TPU': None, 'GPU': 'GPU:0', 'CPU': 'CPU:0'}  # measuring layers
 
 
 class Planned:
-    """A plan with its params. `print` shows the table.
+    """The best plan for a model. `print` shows its tables.
 
     Attributes:
         compared: list of the best `Plan`s that the params allow. It begins with `plan`, the best of all.
-        params: the given params, with values instead of 'auto'.
-        alternative: `Plan` that fits on more devices; None if no such plan is needed or found.
+        params: the model's params, with the plan's values instead of 'auto'.
+        alternative: if `plan` does not fit, a `Plan` on more devices that fits, if one is found; otherwise None.
     """
 
     def __init__(self, compared: list, params: hyperparams.Params, device_name: str | None,
@@ -50,7 +50,7 @@ class Planned:
         return inspection.sentence(self.plan, self.device_name, self.alternative)
 
     def png(self) -> bytes:
-        """Return the picture of the devices' memory, as the bytes of a PNG file."""
+        """Draw the memory of each device by kind of tensor, and return the bytes of a PNG file."""
         from lingpipe import drawing  # here, because matplotlib takes a while to import
         return drawing.png(plans.figure(self.plan, self.sentence.split('. ')[0]))
 
@@ -61,8 +61,8 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
     """Plan a model before anything is allocated.
 
     `num_partitions`, `num_micro_batches`, `num_replicas`, `schedule`, `num_virtual_stages`, `recompute` and
-    `partition_by` may be 'auto'. Of the plans that fit, the fastest in simulation is chosen. For a Keras model
-    `num_partitions`, `num_micro_batches`, `schedule` and `recompute` are 'auto'::
+    `partition_by` may be 'auto' in the model's params. Of the plans that fit, the fastest in simulation is chosen.
+    For a Keras model `num_partitions`, `num_micro_batches`, `schedule` and `recompute` are 'auto'::
 
         planned = lingpipe.plan(model, batch_size=256, accelerator='a100', num_devices=4)
         print(planned)
@@ -71,12 +71,12 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
     Args:
         model: a Keras model, a `GPipeLayer`, a `PipelineModel`, Params of an experiment as
             `model_registry.GetParams` returns them, or `GPipeLayer.Params()`.
-        accelerator: name of the accelerator, such as 'v3' or 'a100' (see `partition.accelerators`); None: a processor
-            core, with as much memory as the body's `memory_limit` says.
-        device_memory: memory of a device, as '16GiB' or in bytes; None: the accelerator's memory.
+        accelerator: name, such as 'v3' or 'a100' (see `partition.accelerators`); None: a processor core.
+        device_memory: memory of each device, as '16GiB' or in bytes; None: the body's `memory_limit`, or if that is
+            None, the accelerator's memory. Without any of these, there is no limit.
         num_devices: how many devices 'auto' may use; None: the fewest on which the model fits.
-        input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the input. Required for `GPipeLayer.Params()` and for a
-            `GPipeLayer` made from a list of layers.
+        input_specs: nest of `tf.TensorSpec`, one for each input tensor `[batch, ...]`. Required for
+            `GPipeLayer.Params()` and for a `GPipeLayer` made from a list of layers.
         profile_device: device to measure layers on if `partition_by` is 'time' or 'auto'. None: nothing is measured,
             and times follow from floating-point operations and bytes.
         batch_size: number of rows in a Keras model's training batch; None: as the model's inputs or `input_specs` say.
@@ -110,7 +110,7 @@ def plan(model: Any, accelerator: str | None = None, device_memory: int | str | 
 
 
 def resolved(params: hyperparams.Params, num_devices: int | None = None, on_cpu: bool = False) -> hyperparams.Params:
-    """Return params with a value for each 'auto', and print the values. By default plan for this machine's devices."""
+    """Return params with planned values instead of 'auto', and print them. By default, plan for all local devices."""
     if not resolution.is_open(params.task.body):
         return params
     kind, num_devices = _local_kind(on_cpu), num_devices or num_local_devices(on_cpu)
@@ -135,7 +135,7 @@ def _local_kind(on_cpu: bool) -> str:
 
 
 def _local_memory(kind: str, num_devices: int) -> int | None:
-    """Return the memory of a device in bytes, or None if unknown."""
+    """Return how many bytes of memory each local device has, or None if unknown."""
     if kind != 'CPU':
         return accelerators.memory_of_gpus() if kind == 'GPU' else None
     return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') // num_devices
@@ -146,7 +146,7 @@ def _body(params: hyperparams.Params) -> hyperparams.Params:
 
 
 def _with_body(params: hyperparams.Params, chosen: plans.Plan) -> hyperparams.Params:
-    """Return a copy of the params with the values of a plan."""
+    """Return a copy of `params` whose body has the settings of the plan `chosen`."""
     body = resolution.resolved(_body(params), chosen)
     if 'task' not in params:
         return body
@@ -156,12 +156,12 @@ def _with_body(params: hyperparams.Params, chosen: plans.Plan) -> hyperparams.Pa
 
 
 class _Subject(NamedTuple):
-    """The subject of a plan."""
+    """What `plan` needs to know about a model."""
 
     params: hyperparams.Params  # of an experiment or a pipeline
     body: hyperparams.Params  # of the pipeline
     specs: Any  # of the input
-    source: Any = None  # of the layers; None: the source of the body
+    source: Any = None  # `LayerSource` of the layers; None: the layers that `body` describes
     num_slots: float = _SLOTS_OF_ADAM  # tensors that training keeps for each weight
 
 
@@ -200,6 +200,6 @@ def _(model: pipeline_model.PipelineModel, input_specs: Any) -> _Subject:
 
 
 def _slots_of(model: keras.Model) -> float:
-    """Return the number of slots of a model's optimizer."""
+    """Return how many slots a model's optimizer keeps per weight."""
     optimizer = getattr(model, 'optimizer', None)
     return training_optimizer.count_slots(optimizer) if optimizer else _SLOTS_OF_ADAM

@@ -70,7 +70,7 @@ class PreparedRun:
         self._iterator: Any = None
 
     def _waiting_for(self, what: str) -> waits.Wait:
-        """Return a scope that limits a wait for other processes."""
+        """Return a context manager that limits how long a `with` block waits for other processes."""
         return waits.for_files(what, self._params.train.checkpoint_timeout_seconds, self._dog.silence_in_words)
 
     def _make_checkpointer(self, directory: str, max_to_keep: int) -> checkpointing.Checkpointer:

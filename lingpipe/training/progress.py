@@ -41,7 +41,7 @@ class SummaryWriter:
                 tf.summary.scalar(name, value, step=step)
 
     def text(self, name: str, text: str, step: int) -> None:
-        """Write a text of a step."""
+        """Write a text under `name` at `step`."""
         with self._writer.as_default():
             # Indented, so that TensorBoard preserves the spaces.
             tf.summary.text(name, '\n'.join('    ' + line for line in text.splitlines()), step=step)

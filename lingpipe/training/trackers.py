@@ -27,7 +27,7 @@ class Tracker(Protocol):
     """The interface through which `Trackers` uses a service."""
 
     def start(self, config: dict[str, Value], run: str | None) -> str:
-        """Begin or continue a run of the service. Return the id of the run.
+        """Begin or continue a run in the service. Return the id of the run.
 
         Args:
             run: id of the run to continue; None: begin a new run.
@@ -44,7 +44,7 @@ class Tracker(Protocol):
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases. Environment variables `WANDB_...` name project, entity and mode."""
+    """A run in Weights & Biases. Environment variables `WANDB_...` set the project, the entity and the mode."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         import wandb
@@ -72,7 +72,7 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """A run of MLflow. Environment variables `MLFLOW_...` name server and experiment."""
+    """A run in MLflow. Environment variables `MLFLOW_...` set the server and the experiment."""
 
     def __init__(self, logdir: logdirs.LogDir) -> None:
         import mlflow
@@ -124,7 +124,7 @@ class Trackers:
             self._logdir.write_control_file(file, f'{run}\n')
 
     def text(self, name: str, text: str, step: int) -> None:
-        """Write a text for TensorBoard. Trackers do not get the text."""
+        """Write a text to TensorBoard only, not to the trackers."""
         self._files['train'].text(name, text, step)
 
     def log(self, name: str, step: int, values: Mapping[str, float]) -> None:

@@ -23,7 +23,7 @@ NON_FINITE = 'The loss or a gradient is not finite.'
 
 
 class StepResult(NamedTuple):
-    """Results of a call of the training function."""
+    """The result of `TrainProgram.run`."""
 
     num_steps: int
     gradient_norm: tf.Tensor  # global norm of the last step's gradients, before clipping
@@ -45,8 +45,8 @@ class TrainProgram:
     `should_stop`, `_value_and_grad`, `_deciding`, `_if_finite`, `_apply`, `_is_to_stop`.
 
     Attributes:
-        input_position: `tf.Variable` int64 [3]. The elements are the step of the last change of the batch size, the
-            number of examples before that step, and the new batch size.
+        input_position: `tf.Variable` int64 [3]. The elements are the step at which the batch size last changed,
+            the number of examples before this step, and the new batch size.
         stopping: boolean `tf.Variable`. If any thread sets it, `run` ends after the current step.
     """
 
@@ -78,7 +78,7 @@ class TrainProgram:
 
     @property
     def read(self) -> Callable:
-        """Function that reads a Keras variable for evaluation. It prefers the moving average to the variable."""
+        """Function for evaluation that returns the moving average of a Keras variable, or its value if it has none."""
         return self.average.read if self.average else variable_placement.read_variable
 
     @property
@@ -92,7 +92,7 @@ class TrainProgram:
         return self._task.body.partitions
 
     def iterate(self, batches: Callable[[row_order.Share], tf.data.Dataset]) -> Any:
-        """Return the iterator for `run`. `batches` returns the dataset for a `Share` of each batch."""
+        """Return the iterator for `run`. `batches(share)` is a dataset with this share of each batch."""
         return iter(batches(row_order.WHOLE))
 
     def open_input(self, data: base_input.BaseInput, step: int) -> Any:
@@ -111,7 +111,7 @@ class TrainProgram:
 
     def watching_input(self, data: base_input.BaseInput,
                        wait: Callable[..., waits.Wait] = watchdog.for_batch) -> waits.Wait:
-        """Return a scope for `run` that limits the wait for each batch."""
+        """Return a context manager to use around `run`. It limits the wait for each batch."""
         return wait(data.source, self._params.input_timeout_seconds, self.batch_waits.limited)
 
     def position(self) -> int | None:
@@ -129,7 +129,7 @@ class TrainProgram:
         return bool(interrupted)
 
     def run(self, iterator: Any, num_steps: int) -> StepResult:
-        """Train for `num_steps` steps, or until `stopping` is set. All batches must have one static shape.
+        """Train for `num_steps` steps, or until `stopping` is set. All batches must have the same static shape.
 
         Raises:
             tf.errors.InvalidArgumentError: a loss or gradient is not finite; the message contains NON_FINITE.
@@ -177,7 +177,7 @@ class TrainProgram:
         return norm
 
     def _deciding(self) -> contextlib.AbstractContextManager[None]:
-        """Return the scope of the device that decides whether to apply a step."""
+        """Return the `tf.device` context for the operations that decide whether to apply a step."""
         return tf.device('CPU:0')
 
     def _value_and_grad(self, batch: tuple, step: tf.Variable | tf.Tensor, loss_scale: tf.Tensor | None = None
@@ -189,7 +189,7 @@ class TrainProgram:
         return out, {'loss': out.loss, **out.metrics}
 
     def _if_finite(self, is_finite: tf.Tensor, update: Callable[[], None]) -> None:
-        """Build an update that requires a finite loss and finite gradients."""
+        """Build operations that run `update` if `is_finite`, and otherwise reduce the loss scale or fail."""
         scale = training_optimizer.scale_of(self.optimizer)
         with self._deciding():
             # Loss scaling itself may be the cause. While the scale can be reduced, the step is counted, not applied.

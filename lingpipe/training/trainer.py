@@ -108,7 +108,7 @@ class Trainer(prepared_run.PreparedRun):
         return path
 
     def _wait_for_batch(self, position: Callable[[], int | None]) -> Callable[..., waits.Wait]:
-        """Return a `watchdog.for_batch` that saves a checkpoint at a timeout."""
+        """Return `watchdog.for_batch`, set to save a checkpoint and end the process at a timeout."""
         return functools.partial(
             watchdog.for_batch, on_timeout=functools.partial(self._end_without_batch, position),
             is_urgent=lambda: bool(self.interrupted))
@@ -203,7 +203,7 @@ class Trainer(prepared_run.PreparedRun):
                 raise errors.WorkerIsBackError('A worker that was left out answers again.')
 
     def _evaluate_between_steps(self) -> None:
-        """Evaluate on Dev alone if Dev exists."""
+        """Evaluate on Dev, or on Test if there is no Dev."""
         inputs = self._evaluation_inputs
         self._evaluate({'Dev': inputs['Dev']} if 'Dev' in inputs else inputs)  # Test must not influence choices
 
@@ -279,5 +279,5 @@ class Trainer(prepared_run.PreparedRun):
 
 
 def _has_passed(before: int, after: int, interval: int) -> bool:
-    """Return whether training has passed a multiple of `interval`."""
+    """Return whether there is a multiple of `interval` after step `before`, up to step `after`."""
     return bool(interval) and after // interval > before // interval

@@ -94,7 +94,7 @@ class BatchWaits:
         return batch
 
     def count_step(self) -> None:
-        """Count a step whose batch another process has taken."""
+        """Change `position()`, because a worker has finished a step."""
         self._count.assign_add(2)
 
     def current(self) -> int | None:
@@ -121,6 +121,6 @@ def _now() -> tf.Tensor:
 
 def for_batch(source: str, seconds: float, position: Callable[[], Any],
               on_timeout: Callable[[str], Any] | None = None, is_urgent: Callable[[], bool] = bool) -> waits.Wait:
-    """Return the `waits.Wait` for batches of an input. `seconds` is `train.input_timeout_seconds`."""
+    """Return a `waits.Wait` that limits the time to read a batch. `seconds` is `train.input_timeout_seconds`."""
     return waits.Wait(f'a batch of {source}', seconds, f'train.input_timeout_seconds={seconds:g}', position=position,
                       on_timeout=on_timeout, is_urgent=is_urgent)
