@@ -123,7 +123,7 @@ def _bytes(path):
 
 def _free_ports(count):
     """Return the first of some ports that follow each other and are free."""
-    for first in range(17000, 20000, count):
+    for first in range(32000, 32700, count):  # above the ports of jobs (`launchers`), below the ports of clients
         try:
             for port in range(first, first + count):
                 socket.create_server(('127.0.0.1', port)).close()
