@@ -87,7 +87,7 @@ def _add_default_parts(model, able, rank):
 
 
 def _layers_by_path(model, named):
-    """Return the layers that can have LoRA, by path."""
+    """Return a dictionary from paths to the layers that can have LoRA."""
     names, found = {id(variable): name for name, variable in named.items()}, {}
     for layer in model._flatten_layers(include_self=False):  # pylint: disable=protected-access
         if hasattr(layer, 'lora_enabled') and layer.weights:

@@ -36,7 +36,7 @@ class Accelerator(NamedTuple):
 
     name: str  # name that users write
     memory: int  # bytes of its memory that programs may use
-    flops: float  # floating-point operations a second if the largest products are in bfloat16 or float16
+    flops: float  # floating-point operations per second of large matrix products in bfloat16 or float16
     float32_flops: float  # the same with float32
     memory_bandwidth: float  # bytes per second between memory and arithmetic
     link_bandwidth: float  # bytes per second to the next device, one way

@@ -29,8 +29,8 @@ class PassOptions(NamedTuple):
     training: bool | None  # None: the default of each layer
     loss: Callable | None = None  # function `(targets, outputs) -> {name: (sum, weight)}` that runs on the last stage
     input_gradients_needed: bool = False  # whether gradients of the pipeline's inputs are needed
-    # builds the calls, as `action_times.ActionTimes` does: `around(replica, action, build, *arguments)` returns the
-    # `ActionResult` of `build(*arguments)`
+    # an object with a method `around(replica, action, build, *arguments)`, which returns the `ActionResult` of
+    # `build(*arguments)`, such as `action_times.ActionTimes`
     observer: Any = None
     loss_scale: tf.Tensor | None = None  # scalar by which all gradients of the mean loss are multiplied
 

@@ -236,7 +236,7 @@ def of_layer(pipe: gpipe_layer.GPipeLayer, input_specs: Any, is_partitioned: boo
         input_specs: nest of `tf.TensorSpec` `[batch, ...]` of the pipeline's input.
 
     Raises:
-        ValueError: the pipeline was made from a Keras model, or does not fit one program.
+        ValueError: the pipeline was made from a Keras model, or has layers that one program for all cores cannot run.
     """
     if pipe.model is not None:
         raise ValueError("tpu_route='spmd' takes a list of layers that are alike, but model is set. Set "
