@@ -16,7 +16,7 @@ MEMORY_LIMIT_BYTES = 64 * 2**20
 
 
 def text_feature(dataset: str, data_dir: str | None, wanted: str | None) -> str:
-    """Return the name of the feature whose texts are read, without preparing any data."""
+    """Return the name of a dataset's text feature. This prepares no data."""
     features = tfds_builders.find_builder(dataset, data_dir).info.features
     names = sorted(name for name, feature in features.items() if isinstance(feature, tfds.features.Text))
     chosen = wanted or (names[0] if len(names) == 1 else 'text')
@@ -107,8 +107,8 @@ class TextInput(TokenizedInput):
         p.Define('has_padding_mask', False, "Whether inputs are a dictionary of 'token_ids' and a 'padding_mask' that "
                                             'hides none, as models of KerasHub take them.')
         p.Define('evaluation_context', 0,
-                 'In evaluation, tokens of each sequence that are shown but were counted before; '
-                 'more cost time, and spare tokens a prediction from next to nothing.')
+                 'In evaluation, number of tokens that each sequence repeats as context from the previous sequence. '
+                 'Repeated tokens have weight 0. More context takes more time, and improves predictions.')
         return p
 
     @staticmethod

@@ -128,5 +128,5 @@ def linearly_scaled(learning_rate: float, batch_size: int, base_batch_size: int 
 
 
 def resnet50_lars_rate(batch_size: int) -> LarsRate:
-    """Return the `LarsRate` of the released ResNet-50 for a global batch size."""
+    """Return the `LarsRate` for ResNet-50 and a global batch size."""
     return next((rate for limit, rate in _LARS_RATES.items() if batch_size < limit), _LARGEST_LARS_RATE)
