@@ -203,7 +203,7 @@ def _call_of(node, dtype):
 
 
 def _dtype_inside(model, outside):
-    """Return the dtype to which calls of `keras.ops` in a model cast variables, or None."""
+    """Return the dtype to which a model's `keras.ops` calls cast variables, or None."""
     if not model.autocast or not keras_backend.is_float_dtype(model.compute_dtype):
         return None  # no cast
     # outside: the dtype of the outer model

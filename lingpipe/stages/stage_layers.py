@@ -15,7 +15,7 @@ class Variables(NamedTuple):
     """The variables of one stage, or one value for each variable, in two lists."""
 
     weights: list  # trainable
-    state: list  # other variables that layers read, and may change in each forward action in turn; not seeds
+    state: list  # other variables, except seeds, that layers read; each forward action may change the values
 
     def map(self, function: Callable[[Any], Any]) -> 'Variables':
         """Apply `function` to every entry of both lists."""
