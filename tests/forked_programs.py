@@ -18,6 +18,7 @@ import time
 
 _NURSERY = pathlib.Path(__file__).with_name('nursery.py')
 _ROOT = pathlib.Path(__file__).parents[1]
+_SECONDS_TO_PRINT = 5
 
 
 class ForkedProgram:
@@ -93,9 +94,15 @@ class ForkedProgram:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
 
+    def _abort(self):
+        """End it after `faulthandler` has printed its stacks."""
+        self.send_signal(signal.SIGABRT)
+        time.sleep(_SECONDS_TO_PRINT)
+        self.kill()  # a stopped process does not take SIGABRT
+
     @contextlib.contextmanager
     def _killed_after(self, seconds):
-        timer = threading.Timer(seconds, self.send_signal, [signal.SIGABRT])  # `faulthandler` prints its stacks
+        timer = threading.Timer(seconds, self._abort)
         timer.start()
         try:
             yield
