@@ -108,7 +108,7 @@ class TextInput(TokenizedInput):
                                             'hides none, as models of KerasHub take them.')
         p.Define('evaluation_context', 0,
                  'In evaluation, number of tokens that each sequence repeats as context from the previous sequence. '
-                 'Repeated tokens have weight 0. More context takes more time, and improves predictions.')
+                 'Repeated tokens have weight 0. More context takes more time, and predictions see more text.')
         return p
 
     @staticmethod
